@@ -1,0 +1,173 @@
+"""The C++ core, as Python sees it. Offsets, sizes and lengths are bytes; times are seconds."""
+
+from collections.abc import Buffer, Sequence
+from typing import Any, TypedDict
+
+class Capability(TypedDict):
+    ok: bool
+    reason: str
+
+def page_size() -> int:
+    """Bytes of a memory page of this host."""
+
+def capabilities() -> dict[str, Capability]:
+    """What this process may use, found by really using it.
+
+    Keys: ``io_uring``, ``cachestat``, ``statx_dioalign``, ``madv_populate_write``,
+    ``transparent_huge_pages``, ``registered_buffers``.
+    """
+
+class Residency(TypedDict):
+    bytes: int
+    provable: bool
+    method: str  # "cachestat", "mincore", "tmpfs" or "none"
+    reason: str
+
+def residency(path: str, offset: int = 0, length: int = 0) -> Residency:
+    """Bytes of a file range that are in the page cache (length 0: to the end).
+
+    ``provable`` is false, and ``bytes`` 0, where the kernel gives no answer to believe.
+    """
+
+class FileInfo:
+    path: str
+    size_bytes: int
+    device: int
+    inode: int
+    mtime_ns: int
+    ctime_ns: int
+    file_system: str  # "ext4", "xfs", "tmpfs", "overlay", "fuse", "nfs", … or the hex magic
+    direct: bool  # O_DIRECT was probed with a real read and works
+    direct_reason: str  # why not, "" if direct
+    memory_align: int  # bytes; what O_DIRECT asks of buffers
+    offset_align: int  # bytes; what O_DIRECT asks of offsets and lengths
+    align_source: str  # "statx" or "assumed"
+
+class FileSet:
+    """Open files of one checkpoint: opened, probed and their first bytes read in parallel.
+
+    Raises the error of the first path (in order) that cannot be opened or read.
+    Closing is idempotent; a Load or Transfer keeps what it needs open.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        *,
+        direct: bool = True,
+        head_bytes: int = 65536,
+        threads: int = 32,
+        timeout_s: float = 120.0,
+    ) -> None: ...
+    @property
+    def infos(self) -> list[FileInfo]: ...
+    def head(self, file: int) -> bytes:
+        """The first min(head_bytes, size) bytes."""
+    def read(self, file: int, offset: int, length: int, timeout_s: float = 120.0) -> bytes:
+        """Exactly these bytes. Raises TruncatedError, StorageError, DeadlineError."""
+    def check_unchanged(self) -> None:
+        """Raises ChangedError if size, mtime or ctime of a file differ from those at opening."""
+    def close(self) -> None: ...
+
+class MemoryPool:
+    """Touched host memory in windows of one size, recycled between loads.
+
+    ``limit_bytes`` is what it may retain while nobody uses it. Thread-safe.
+    """
+
+    def __init__(self, *, window_bytes: int = 16 << 20, limit_bytes: int = 0) -> None: ...
+    def prefault(self, size_bytes: int, *, threads: int = 0) -> None:
+        """Retain size_bytes of memory that is already touched (raises limit_bytes to it)."""
+    @property
+    def window_bytes(self) -> int: ...
+    @property
+    def retained_bytes(self) -> int: ...
+    @property
+    def live_bytes(self) -> int:
+        """Handed out and not yet returned."""
+    def trim(self) -> None:
+        """Give all retained memory back to the host."""
+
+class Lease:
+    """A byte range of a Load's destination; exports a writable buffer and keeps it alive."""
+
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+class Load:
+    """Reads extents of a FileSet into destination memory, in order of destination.
+
+    ``extents`` is a C-contiguous buffer of uint64, four to an extent:
+    file index, file offset, length, destination offset; ascending and disjoint in destination.
+    Where the file is read directly, destination and file offset are equal modulo offset_align.
+    Destination space is ``space_bytes`` of address space in windows of the pool's size; a window
+    gets memory when its first read is due and gives it back when its last Lease is gone and
+    ``release_before`` has passed it.
+    """
+
+    def __init__(
+        self,
+        files: FileSet,
+        extents: Buffer,
+        space_bytes: int,
+        *,
+        pool: MemoryPool,
+        budget_bytes: int = 0,  # 0: unlimited
+        engine: str = "auto",  # "auto", "io_uring", "pread"
+        request_bytes: int = 0,  # 0: chosen
+        depth: int = 0,  # requests in flight; 0: chosen
+        digest: bool = False,
+        use_page_cache: bool = True,  # read what is resident from the page cache
+        stall_timeout_s: float = 120.0,  # no byte for this long: DeadlineError
+    ) -> None: ...
+    def wait_past(self, end: int, timeout_s: float) -> int:
+        """Block until every planned byte below ``end`` has landed; return how far all has landed.
+
+        A caller that waits for bytes which the budget keeps back makes the budget be exceeded,
+        which is counted.
+        """
+    def lease(self, offset: int, length: int) -> Lease: ...
+    def release_before(self, offset: int) -> None:
+        """Windows that end at or below ``offset`` are from now on kept by their leases alone."""
+    def read_bytes(self, offset: int, length: int) -> bytes:
+        """A copy of landed destination bytes."""
+    def digests(self) -> list[str]:
+        """Digest of each file (``digest=True``, whole files planned, all landed)."""
+    def stats(self) -> dict[str, Any]:
+        """engine, request_bytes, depth, reasons, bytes_read, requests, direct_bytes,
+        cached_bytes, over_budget_bytes, peak_bytes, first_byte_s, elapsed_s, quarantined_bytes."""
+    def close(self, timeout_s: float = 5.0) -> int:
+        """Stop; wait for what is in flight; return the bytes left quarantined (0 normally)."""
+
+class Transfer:
+    """Streams every byte of a FileSet through a bounded ring: digests it, or copies it, or both.
+
+    Starts at construction, in its own threads. ``sinks`` are paths of new files, one for each
+    file of the set; they are preallocated, written (directly where possible) and fdatasync'ed.
+    """
+
+    def __init__(
+        self,
+        files: FileSet,
+        *,
+        sinks: Sequence[str] | None = None,
+        digest: bool = True,
+        ring_bytes: int = 0,
+        engine: str = "auto",
+        request_bytes: int = 0,
+        depth: int = 0,
+        use_page_cache: bool = True,
+        limit_bytes_per_s: int = 0,
+        stall_timeout_s: float = 120.0,
+    ) -> None: ...
+    def wait(self, timeout_s: float) -> bool:
+        """True when all is done; False at the timeout. Raises the first error."""
+    def digests(self) -> list[str]: ...
+    def stats(self) -> dict[str, Any]: ...
+    def close(self, timeout_s: float = 5.0) -> int: ...
+
+def digest_bytes(data: Buffer) -> str:
+    """The digest that a file with this content has."""
+
+def copy_bandwidth(size_bytes: int, *, threads: int = 0, fresh: bool = True) -> float:
+    """Bytes a second of a parallel memory copy (into fresh or touched memory)."""
