@@ -1,7 +1,9 @@
 """The C++ core, as Python sees it. Offsets, sizes and lengths are bytes; times are seconds."""
 
-from collections.abc import Buffer, Sequence
+from collections.abc import Sequence
 from typing import Any, TypedDict
+
+from typing_extensions import Buffer
 
 class Capability(TypedDict):
     ok: bool

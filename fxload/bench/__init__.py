@@ -1,0 +1,1 @@
+"""Benchmarks that state the machine, interleave what they compare, and prove their cold reads."""

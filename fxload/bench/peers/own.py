@@ -1,0 +1,60 @@
+"""fxload itself, through the same public call that users make."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fxload.loader import LoadReport
+    from torch import Tensor
+
+    from fxload._native import MemoryPool
+    from fxload.bench.peers import Job
+
+__all__ = ["OwnRun", "check"]
+
+_SLACK_BYTES = 64 << 20  # alignment gaps and headers come on top of the payload
+
+
+def check(job: Job) -> None:
+    """Nothing to miss."""
+
+
+class OwnRun:
+    """One load; keeps what has to outlive it: the pool touched beforehand, and the report."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._pool: MemoryPool | None = None
+        self._report: LoadReport | None = None
+
+    def prepare(self) -> None:
+        """With ``prefault``, touch the destination before the clock starts."""
+        if self._job.prefault:
+            from fxload._native import MemoryPool
+
+            self._pool = MemoryPool()
+            self._pool.prefault(self._job.payload_bytes + _SLACK_BYTES)
+
+    def load(self) -> Iterator[tuple[str, Tensor]]:
+        """The model itself, never a staged copy of it: the copy is on another storage."""
+        from fxload.loader import open_checkpoint
+
+        with open_checkpoint(
+            self._job.model,
+            engine=self._job.engine,
+            digest=self._job.digest,
+            pool=self._pool,
+            staged=False,
+        ) as checkpoint:
+            yield from checkpoint
+            self._report = checkpoint.report()
+
+    def details(self) -> dict[str, object]:
+        """What the loader reports of itself: engine, request size, depth, bytes, digest."""
+        if self._report is None:
+            return {}
+        stats = {str(key): value for key, value in self._report.stats.items()}
+        return {"engine": self._report.engine, "digest": self._report.digest, "stats": stats}

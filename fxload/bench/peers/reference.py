@@ -1,0 +1,43 @@
+"""safetensors, the reference implementation."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING
+
+from fxload._errors import UnsupportedError
+from fxload.bench.peers import import_package
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import Tensor
+
+    from fxload.bench.peers import Job
+
+__all__ = ["check", "load"]
+
+
+def check(job: Job) -> None:
+    """The pread backend came with safetensors 0.8."""
+    package = import_package("safetensors", "safetensors")
+    torch_part = import_package("safetensors.torch", "safetensors")
+    if (
+        job.loader.endswith("-pread")
+        and "backend" not in inspect.signature(torch_part.load_file).parameters
+    ):
+        version = getattr(package, "__version__", "")
+        raise UnsupportedError(f"safetensors {version} has no pread backend", hint="upgrade it")
+
+
+def load(job: Job) -> Iterator[tuple[str, Tensor]]:
+    """Shard by shard; from the mapped file a tensor owns its bytes only once it is cloned."""
+    from safetensors import safe_open
+
+    pread = job.loader.endswith("-pread")
+    options = {"backend": "pread"} if pread else {}
+    for path in job.paths:
+        with safe_open(path, framework="pt", device="cpu", **options) as file:
+            for name in file.offset_keys():
+                tensor = file.get_tensor(name)
+                yield name, tensor if pread else tensor.clone()

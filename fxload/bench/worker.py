@@ -1,0 +1,151 @@
+"""One load in a process of its own: ``python -m fxload.bench.worker``, a Job as JSON on stdin.
+
+Writes one JSON object to stdout; whatever a loader prints goes to stderr. torch is imported
+before anything is measured, the loader's own package before the clock starts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import hashlib
+import json
+import os
+import resource
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fxload._errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from fxload.bench.peers import Job
+
+__all__ = ["main"]
+
+
+def main() -> int:
+    """Run the job; the exit code is 0 whenever an object was written."""
+    result_descriptor = os.dup(1)
+    os.dup2(2, 1)
+    request = json.load(sys.stdin)
+    answer = _answer(request)
+    with os.fdopen(result_descriptor, "w") as out:
+        json.dump(answer, out)
+    return 0
+
+
+def _answer(request: dict[str, object]) -> dict[str, object]:
+    import torch  # noqa: F401 - every user of a loader has it in memory already
+
+    from fxload.bench.peers import Job
+
+    request["paths"] = tuple(request["paths"])  # type: ignore[arg-type]
+    job = Job(**request)  # type: ignore[arg-type]
+    try:
+        return {"status": "ok"} | run(job)
+    except UnsupportedError as error:
+        return {"status": error.rule or "unusable", "reason": _one_line(error)}
+    except Exception as error:  # noqa: BLE001 - whatever a peer raises is its result
+        return {"status": "failed", "reason": f"{type(error).__name__}: {_one_line(error)}"}
+
+
+def run(job: Job) -> dict[str, object]:
+    """Load, keep every tensor, and tell what it took."""
+    import importlib
+
+    from fxload.bench.peers import loader_named
+    from fxload.bench.peers.own import OwnRun
+    from fxload.bench.physical import read_counters
+
+    spec = loader_named(job.loader)
+    baseline_bytes = _reset_peak()
+    module = importlib.import_module(f"fxload.bench.peers.{spec.module}")
+    module.check(job)
+    own = OwnRun(job) if spec.module == "own" else None
+    if own is not None:
+        own.prepare()
+    gc.collect()
+
+    tensors: dict[str, Tensor] = {}
+    first_s: float | None = None
+    payload_bytes = 0
+    counters = read_counters(job.paths)
+    cpu_s = _cpu_s()
+    start_s = time.perf_counter()
+    for name, tensor in own.load() if own is not None else module.load(job):
+        if first_s is None:
+            first_s = time.perf_counter() - start_s
+        payload_bytes += tensor.nbytes
+        # Of views that do not last only one is kept: keeping them all would keep nothing valid.
+        tensors[name if spec.owned else ""] = tensor
+    elapsed_s = time.perf_counter() - start_s
+    cpu_s = _cpu_s() - cpu_s
+    spent = read_counters(job.paths).since(counters)
+    peak_bytes = _status_bytes("VmHWM")
+    return {
+        "payload_bytes": payload_bytes,
+        "tensors": len(tensors),
+        "elapsed_s": elapsed_s,
+        "cpu_s": cpu_s,
+        "first_tensor_s": first_s,
+        "peak_over_payload_bytes": peak_bytes - baseline_bytes - payload_bytes,
+        "counters": asdict(spent),
+        "content": content_digest(tensors) if job.verify and spec.owned else None,
+        "details": own.details() if own is not None else {},
+    }
+
+
+def content_digest(tensors: Mapping[str, Tensor]) -> str:
+    """A digest of names, dtypes, shapes and bytes: equal for equal checkpoints."""
+    from fxload import _native
+
+    total = hashlib.blake2b(digest_size=16)
+    for name in sorted(tensors):
+        tensor = tensors[name].contiguous()
+        size = tensor.nbytes
+        data = (ctypes.c_char * size).from_address(tensor.data_ptr()) if size else b""
+        line = [name, str(tensor.dtype), list(tensor.shape), _native.digest_bytes(data)]
+        total.update(json.dumps(line).encode())
+    return total.hexdigest()
+
+
+def _cpu_s() -> float:
+    """User and system time of this process, with the helpers it has waited for."""
+    total = 0.0
+    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
+        usage = resource.getrusage(who)
+        total += usage.ru_utime + usage.ru_stime
+    return total
+
+
+def _reset_peak() -> int:
+    """Forget the peak of the imports where the kernel allows it; bytes resident now."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        # The peak then still contains that of the imports, and so does the baseline.
+        return _status_bytes("VmHWM")
+    return _status_bytes("VmRSS")
+
+
+def _status_bytes(field: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key == field:
+            return int(value.split()[0]) * 1024
+    return 0
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace fxload {
+
+// A thread together with a flag that it has nothing more to do. The body must own (through shared
+// pointers) everything that it touches: the thread may outlive whoever started it.
+class Worker {
+ public:
+  // Throws std::system_error where the host refuses a thread.
+  Worker(const std::string& name, std::function<void()> body);
+  Worker(Worker&&) = default;
+  Worker& operator=(Worker&&) = default;
+
+  bool finished() const { return finished_->load(std::memory_order_acquire); }
+  void join() { thread_.join(); }
+  // After a fork the thread does not exist in the child: forget it.
+  void abandon() { thread_.detach(); }
+
+ private:
+  std::shared_ptr<std::atomic<bool>> finished_;
+  std::thread thread_;
+};
+
+// Keeps threads that were still inside a system call when their owner's deadline passed. They own
+// the memory that a late completion may write to, so that it is not reused before; this keeper
+// joins them once they are through. Thread-safe.
+class Quarantine {
+ public:
+  Quarantine() = default;
+  Quarantine(const Quarantine&) = delete;
+  // Joins what has finished; a thread that the kernel still holds ends with the process.
+  ~Quarantine();
+
+  void adopt(Worker worker);
+  // Joins what has finished since; returns how many threads remain.
+  size_t reap();
+
+ private:
+  std::mutex mutex_;
+  std::list<Worker> workers_;
+};
+
+}  // namespace fxload

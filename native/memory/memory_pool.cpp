@@ -1,0 +1,108 @@
+#include "memory/memory_pool.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <thread>
+
+#include "base/align.h"
+#include "memory/region.h"
+#include "memory/touch.h"
+
+namespace fxload {
+
+size_t MemoryPool::retained_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return retained_.size() * window_bytes_;
+}
+
+size_t MemoryPool::live_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return live_windows_ * window_bytes_;
+}
+
+Status MemoryPool::prefault(size_t size, size_t threads) {
+  const size_t windows = (size + window_bytes_ - 1) / window_bytes_;
+  if (windows == 0) return {};
+  Result<std::byte*> reserved = reserve_address_space(windows * window_bytes_);
+  if (!reserved.ok()) return reserved.status();
+  std::byte* base = *reserved;
+  const size_t bytes = windows * window_bytes_;
+  if (::mprotect(base, bytes, PROT_READ | PROT_WRITE) != 0) {
+    const Status status = Status::from_errno(errno, "get memory from the host");
+    ::munmap(base, bytes);
+    return status;
+  }
+  advise_huge(base, bytes);
+  std::atomic<size_t> next{0};
+  std::mutex failure_mutex;
+  Status failure;
+  const auto work = [&] {
+    for (size_t i = next++; i < windows; i = next++) {
+      if (Status status = touch(base + i * window_bytes_, window_bytes_); !status.ok()) {
+        const std::lock_guard lock(failure_mutex);
+        failure = std::move(status);
+        return;
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> helpers;
+    for (size_t i = 1; i < std::min(threads, windows); ++i) helpers.emplace_back(work);
+    work();
+  }
+  if (!failure.ok()) {
+    ::munmap(base, bytes);
+    return failure;
+  }
+  const std::lock_guard lock(mutex_);
+  for (size_t i = windows; i > 0; --i) retained_.push_back(base + (i - 1) * window_bytes_);
+  limit_bytes_ = std::max(limit_bytes_, retained_.size() * window_bytes_);
+  return {};
+}
+
+void MemoryPool::trim() {
+  const std::lock_guard lock(mutex_);
+  for (std::byte* window : retained_) ::munmap(window, window_bytes_);
+  retained_.clear();
+}
+
+Status MemoryPool::place(std::byte* address, bool* touched) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!retained_.empty()) {
+      std::byte* window = retained_.back();
+      if (::mremap(window, window_bytes_, window_bytes_, MREMAP_MAYMOVE | MREMAP_FIXED, address) !=
+          MAP_FAILED) {
+        retained_.pop_back();
+        ++live_windows_;
+        *touched = true;
+        return {};
+      }
+      // The kernel's limit on mappings: fresh memory merges with its neighbours and needs none.
+    }
+    ++live_windows_;
+  }
+  *touched = false;
+  if (::mprotect(address, window_bytes_, PROT_READ | PROT_WRITE) != 0) {
+    const Status status = Status::from_errno(errno, "get memory from the host");
+    const std::lock_guard lock(mutex_);
+    --live_windows_;
+    return status;
+  }
+  return {};
+}
+
+void MemoryPool::give_back(std::byte* address) {
+  const std::lock_guard lock(mutex_);
+  --live_windows_;
+  if ((retained_.size() + 1) * window_bytes_ <= limit_bytes_) {
+    retained_.push_back(address);
+  } else {
+    ::munmap(address, window_bytes_);
+  }
+}
+
+}  // namespace fxload

@@ -1,0 +1,37 @@
+#include "memory/ring.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "base/align.h"
+#include "memory/region.h"
+#include "memory/touch.h"
+
+namespace fxload {
+
+Result<RingMemory> RingMemory::create(size_t size) {
+  Result<std::byte*> base = reserve_address_space(align_up(size, kHugePageBytes));
+  if (!base.ok()) return base.status();
+  RingMemory ring({*base, align_up(size, kHugePageBytes)});
+  if (::mprotect(ring.bytes_.data(), ring.bytes_.size(), PROT_READ | PROT_WRITE) != 0) {
+    return Status::from_errno(errno, "get memory from the host");
+  }
+  advise_huge(ring.bytes_.data(), ring.bytes_.size());
+  if (Status status = touch(ring.bytes_.data(), ring.bytes_.size()); !status.ok()) return status;
+  return ring;
+}
+
+RingMemory::RingMemory(RingMemory&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+
+RingMemory& RingMemory::operator=(RingMemory&& other) noexcept {
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+RingMemory::~RingMemory() {
+  if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
+}
+
+}  // namespace fxload

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/quarantine.h"
+#include "base/status.h"
+#include "io/file.h"
+
+namespace fxload {
+
+struct TransferOptions {
+  std::vector<std::string> sinks;  // empty, or a path for each file
+  bool digest = true;
+  size_t ring_bytes = 0;     // 0: the depth, and as much again as the workers need
+  std::string engine = "auto";
+  size_t request_bytes = 0;  // a power of two; 0: chosen; with digest or sinks always a leaf
+  size_t depth = 0;
+  bool use_page_cache = true;
+  uint64_t limit_bytes_per_s = 0;
+  double stall_timeout_s = 120;
+};
+
+struct TransferStats {
+  std::string engine;
+  std::string engine_reason;
+  size_t request_bytes = 0;
+  size_t depth = 0;
+  size_t ring_bytes = 0;
+  uint64_t total_bytes = 0;
+  uint64_t done_bytes = 0;
+  uint64_t requests = 0;
+  uint64_t direct_bytes = 0;
+  uint64_t cached_bytes = 0;
+  uint64_t buffered_bytes = 0;
+  double elapsed_s = 0;
+  uint64_t quarantined_bytes = 0;
+};
+
+// Streams every byte of some files through a ring of slots: read, then digested and written to the
+// sinks by workers, then the slot is used again. Runs from start() on; thread-safe.
+class Transfer {
+ public:
+  static Result<std::unique_ptr<Transfer>> start(std::vector<std::shared_ptr<File>> files,
+                                                 std::shared_ptr<Quarantine> quarantine,
+                                                 const TransferOptions& options);
+  ~Transfer();
+
+  // True when all is done and durable; false at the deadline.
+  Result<bool> wait(TimePoint deadline);
+  Result<std::vector<std::string>> digests() const;
+  TransferStats stats() const;
+  uint64_t close(TimePoint deadline);
+
+ private:
+  struct State;
+  Transfer(std::shared_ptr<State> state, std::shared_ptr<Quarantine> quarantine);
+
+  std::shared_ptr<State> state_;
+  std::shared_ptr<Quarantine> quarantine_;
+  std::vector<Worker> workers_;
+  std::vector<Worker> lanes_;
+  pid_t owner_pid_;
+};
+
+}  // namespace fxload
