@@ -38,12 +38,18 @@ class FileInfo:
     inode: int
     mtime_ns: int
     ctime_ns: int
+    opened_ns: int  # wall-clock time just before it was opened
     file_system: str  # "ext4", "xfs", "tmpfs", "overlay", "fuse", "nfs", … or the hex magic
     direct: bool  # O_DIRECT was probed with a real read and works
     direct_reason: str  # why not, "" if direct
     memory_align: int  # bytes; what O_DIRECT asks of buffers
     offset_align: int  # bytes; what O_DIRECT asks of offsets and lengths
     align_source: str  # "statx" or "assumed"
+
+class Tuning(TypedDict):
+    request_bytes: int
+    depth: int
+    reason: str
 
 class FileSet:
     """Open files of one checkpoint: opened, probed and their first bytes read in parallel.
@@ -58,16 +64,20 @@ class FileSet:
         *,
         direct: bool = True,
         head_bytes: int = 65536,
+        whole_header: bool = False,
         threads: int = 32,
         timeout_s: float = 120.0,
     ) -> None: ...
     @property
     def infos(self) -> list[FileInfo]: ...
     def head(self, file: int) -> bytes:
-        """The first min(head_bytes, size) bytes."""
+        """The first min(head_bytes, size) bytes; with ``whole_header`` at least a safetensors
+        header, if the file has a credible one."""
     def read(self, file: int, offset: int, length: int, timeout_s: float = 120.0) -> bytes:
         """Exactly these bytes. Raises TruncatedError, StorageError, DeadlineError."""
-    def check_unchanged(self) -> None:
+    def tuning(self, file: int) -> Tuning:
+        """How reads of this file are shaped, and why."""
+    def check_unchanged(self, timeout_s: float = 120.0) -> None:
         """Raises ChangedError if size, mtime or ctime of a file differ from those at opening."""
     def close(self) -> None: ...
 
@@ -123,9 +133,11 @@ class Load:
         stall_timeout_s: float = 120.0,  # no byte for this long: DeadlineError
     ) -> None: ...
     def wait_past(self, end: int, timeout_s: float) -> int:
-        """Block until every planned byte below ``end`` has landed; return how far all has landed.
+        """Wait until every planned byte below ``end`` has landed, or the timeout; return how far
+        all has landed.
 
-        A caller that waits for bytes which the budget keeps back makes the budget be exceeded,
+        Raises the error that keeps these bytes from landing; DeadlineError when the storage has
+        returned nothing for ``stall_timeout_s``. A caller that waits for bytes which the budget keeps back makes the budget be exceeded,
         which is counted.
         """
     def lease(self, offset: int, length: int) -> Lease: ...
@@ -136,8 +148,9 @@ class Load:
     def digests(self) -> list[str]:
         """Digest of each file (``digest=True``, whole files planned, all landed)."""
     def stats(self) -> dict[str, Any]:
-        """engine, request_bytes, depth, reasons, bytes_read, requests, direct_bytes,
-        cached_bytes, over_budget_bytes, peak_bytes, first_byte_s, elapsed_s, quarantined_bytes."""
+        """engine, engine_reason, tuning_reason, request_bytes, depth, planned_bytes, landed_bytes,
+        direct_bytes, cached_bytes, buffered_bytes, requests, over_budget_bytes, peak_bytes,
+        first_byte_s, elapsed_s, quarantined_bytes."""
     def close(self, timeout_s: float = 5.0) -> int:
         """Stop; wait for what is in flight; return the bytes left quarantined (0 normally)."""
 
@@ -170,6 +183,9 @@ class Transfer:
 
 def digest_bytes(data: Buffer) -> str:
     """The digest that a file with this content has."""
+
+def quarantined_threads() -> int:
+    """Threads that a system call still holds after their owner's deadline."""
 
 def copy_bandwidth(size_bytes: int, *, threads: int = 0, fresh: bool = True) -> float:
     """Bytes a second of a parallel memory copy (into fresh or touched memory)."""

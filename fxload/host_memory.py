@@ -53,9 +53,7 @@ def read_host_memory(root: Path = Path("/")) -> HostMemory:
         best = HostMemory(
             min(best.available_bytes, group.available_bytes),
             min(best.limit_bytes, group.limit_bytes),
-            group.limited_by
-            if group.available_bytes < best.available_bytes
-            else best.limited_by,
+            group.limited_by if group.available_bytes < best.available_bytes else best.limited_by,
         )
     return best
 

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from tests.support.checkpoints import Checkpoint
     from tests.support.slowfs import SlowFs
 
+# Read when huggingface_hub is imported: no test may reach for the network.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
 MOUNT_KINDS = ("ext4", "xfs", "tmpfs", "overlay", "fuse")
 
 
@@ -102,6 +105,15 @@ def _shared_memory_folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="fxload-tests-", dir="/dev/shm"))
     folder.chmod(0o755)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Configuration, caches and remembered digests of the test's own, never the user's."""
+    home = tmp_path_factory.mktemp("state")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+    monkeypatch.delenv("FXLOAD_CONFIG", raising=False)
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fxload.bench.peers import LoaderSpec
-    from fxload.bench.storage import Cell
 
 __all__ = ["Entry", "LoadComparison", "LoadPlan", "compare_loaders"]
 
@@ -118,7 +117,7 @@ def compare_loaders(
         cells = grid(_LIMIT_REQUESTS, _LIMIT_DEPTHS, plan.memory_bytes)
         steps = _Steps(progress, len(cells) + plan.rounds * (len(entries) + _LIMIT_FINALISTS))
         for cell in cells:
-            steps.next(f"storage {_cell_name(cell)}")
+            steps.next(f"storage {cell.label}")
             comparison.sweep += sweep(plan.paths, [cell], limit_s=_LIMIT_CELL_S)
         finalists = best_cells(comparison.sweep, _LIMIT_FINALISTS)
         comparison.finalists = [CellResult(result.cell) for result in finalists]
@@ -156,7 +155,7 @@ def _run_round(comparison: LoadComparison, round_index: int, steps: _Steps) -> N
             steps.next(f"{place}: {turn.spec.name}")
             _run_entry(plan, turn, round_index)
         elif isinstance(turn, CellResult):
-            steps.next(f"{place}: storage {_cell_name(turn.cell)}")
+            steps.next(f"{place}: storage {turn.cell.label}")
             _run_cell(plan, turn, round_index)
         else:
             steps.next(f"{place}: memory copy")
@@ -225,7 +224,3 @@ def _refuse_memory_files(paths: Sequence[str]) -> None:
                 path=kinds[kind],
                 hint="use --no-cold, or a model on storage",
             )
-
-
-def _cell_name(cell: Cell) -> str:
-    return f"{cell.request_bytes >> 10} KiB x {cell.depth}"

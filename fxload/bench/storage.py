@@ -31,6 +31,11 @@ class Cell(NamedTuple):
     request_bytes: int
     depth: int
 
+    @property
+    def label(self) -> str:
+        """As people write it."""
+        return f"{self.request_bytes >> 10} KiB x {self.depth}"
+
 
 @dataclass
 class CellResult:
@@ -152,7 +157,7 @@ def sweep(
     rounds: int = 1,
     engine: str = "auto",
     limit_s: float | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[Cell, int, int], None] | None = None,
 ) -> list[CellResult]:
     """Read the files once for each cell and round, the order turned from round to round."""
     results = [CellResult(cell) for cell in cells]
@@ -160,14 +165,14 @@ def sweep(
     for round_index in range(rounds):
         start = round_index * len(results) // max(rounds, 1)
         for result in results[start:] + results[:start]:
+            if progress is not None:
+                progress(result.cell, done, rounds * len(results))
             outcome = read_cell(paths, result.cell, round_index, engine=engine, limit_s=limit_s)
             if isinstance(outcome, Sample):
                 result.samples.append(outcome)
             else:
                 result.failures.append(outcome)
             done += 1
-            if progress is not None:
-                progress(done, rounds * len(results))
     return results
 
 

@@ -6,7 +6,7 @@ requests, and spans are widened to the file's alignment, so that they can be rea
 
 from __future__ import annotations
 
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def _bridge(
     """Join neighbours over the smallest gaps that the surplus pays for."""
     gaps = [
         (right[1] - left[2], position)
-        for position, (left, right) in enumerate(zip(spans, spans[1:], strict=False), 1)
+        for position, (left, right) in enumerate(pairwise(spans), 1)
         if left[0] == right[0] and right[1] - left[2] <= max_gap_bytes
     ]
     gaps.sort()
@@ -73,27 +73,27 @@ def _widen(
         costs.append((cost / (end - begin), position, cost))
     costs.sort()
     bought = _affordable([cost for _, _, cost in costs], surplus_bytes)
-    direct = {position for _, position, _ in costs[:bought]}
+    chosen = {position for _, position, _ in costs[:bought]}
 
     result: list[Span] = []
-    last_is_direct = False
+    is_wide: list[bool] = []
     for position, exact in enumerate(spans):
-        is_direct = position in direct
-        file, begin, end = wide[position] if is_direct else exact
-        if is_direct:
-            # What came before may lie in the same block.
+        direct = position in chosen
+        file, begin, end = wide[position] if direct else exact
+        if direct:
+            # Exact spans before it may lie in the same block.
             while result and result[-1][0] == file and result[-1][1] >= begin:
                 result.pop()
-                last_is_direct = False
-        if result and result[-1][0] == file and last_is_direct:
+                is_wide.pop()
+        if result and result[-1][0] == file and is_wide[-1]:
             _, previous_begin, previous_end = result[-1]
             if end <= previous_end:
                 continue
-            if is_direct and begin <= previous_end:
+            if direct and begin <= previous_end:
                 result[-1] = (file, previous_begin, end)
                 continue
         result.append((file, begin, end))
-        last_is_direct = is_direct
+        is_wide.append(direct)
     return result
 
 

@@ -49,13 +49,11 @@ def _open(name: str) -> None:
     from safetensors import safe_open
 
     # Whatever the framework, the same code judges the header; torch is slow to import.
-    for framework in ("pt",) if "torch" in sys.modules else ("numpy", "pt"):
-        try:
-            with safe_open(name, framework, backend="pread"):
-                return
-        except ImportError:
-            if framework == "pt":
-                raise
+    if "torch" not in sys.modules:
+        with contextlib.suppress(ImportError), safe_open(name, "numpy", backend="pread"):
+            return
+    with safe_open(name, "pt", backend="pread"):
+        return
 
 
 @contextlib.contextmanager
@@ -67,7 +65,7 @@ def _sparse_file(raw: bytes, file_size: int) -> Iterator[str]:
         # Kernels before 3.17, or a seccomp filter.
         yield from _temporary_file(raw, file_size)
         return
-    with open(fd, "wb") as file:
+    with os.fdopen(fd, "wb") as file:
         name = f"/proc/self/fd/{fd}"
         if not os.access(name, os.R_OK):
             yield from _temporary_file(raw, file_size)

@@ -33,18 +33,27 @@ _RACY_NS = 2_000_000_000
 
 
 class FileIdentity(Protocol):
-    """What the memory asks of a file's description (times in nanoseconds)."""
+    """What the memory asks of a file's description. Times are in nanoseconds."""
 
     @property
-    def device(self) -> int: ...
+    def device(self) -> int:
+        """Number of the file system."""
+
     @property
-    def inode(self) -> int: ...
+    def inode(self) -> int:
+        """Number of the file in it."""
+
     @property
-    def size_bytes(self) -> int: ...
+    def size_bytes(self) -> int:
+        """Bytes of content."""
+
     @property
-    def mtime_ns(self) -> int: ...
+    def mtime_ns(self) -> int:
+        """When the content changed; anybody may set it."""
+
     @property
-    def ctime_ns(self) -> int: ...
+    def ctime_ns(self) -> int:
+        """When anything about the file changed; only the kernel sets it."""
 
 
 def model_digest(files: Iterable[tuple[str, int, str]]) -> str:

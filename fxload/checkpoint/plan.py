@@ -16,11 +16,12 @@ from math import lcm
 from typing import TYPE_CHECKING, NamedTuple
 
 from fxload._errors import UsageError
-from fxload.checkpoint._coalesce import Span, choose_spans
+from fxload.checkpoint._coalesce import choose_spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from fxload.checkpoint._coalesce import Span
     from fxload.checkpoint.header import TensorInfo
 
 __all__ = ["Extent", "FileShape", "ReadPlan", "plan_tensors", "plan_whole_files"]
@@ -40,11 +41,12 @@ class FileShape:
     """A file as the planner sees it.
 
     ``align`` is what direct reads ask of offsets, lengths and memory, in bytes; 1 where the file
-    is not read directly.
+    is not read directly. ``header_bytes`` at its start need not be read again.
     """
 
     size_bytes: int
     align: int = 1
+    header_bytes: int = 0
 
     def __post_init__(self) -> None:
         if self.size_bytes < 0 or self.align < 1:
@@ -143,20 +145,24 @@ _SHOWN = 8
 
 
 def plan_whole_files(files: Sequence[FileShape], *, page_align: int = 4096) -> ReadPlan:
-    """Every byte of every file, in order; needs no header.
+    """Every byte of every file behind its ``header_bytes``, in order; needs no names.
 
-    Each file's destination begins on a multiple of ``page_align`` and of the file's alignment, and
+    Destinations are congruent to file offsets modulo ``page_align`` and the file's alignment, and
     nothing else lies in the last block that a direct read of its end may touch.
     """
     extents = []
-    cursor = 0
+    cursor = total = 0
     for number, file in enumerate(files):
-        if not file.size_bytes:
+        begin = file.header_bytes // file.align * file.align
+        length = file.size_bytes - begin
+        if not length:
             continue
-        destination = _round_up(cursor, lcm(page_align, file.align))
-        extents.append(Extent(number, 0, file.size_bytes, destination))
-        cursor = destination + _round_up(file.size_bytes, file.align)
-    total = sum(file.size_bytes for file in files)
+        # Congruent to the file's offset, so that whatever is aligned in the file stays so.
+        step = lcm(page_align, file.align)
+        destination = _round_up(cursor, step) + begin % step
+        extents.append(Extent(number, begin, length, destination))
+        cursor = destination + _round_up(length, file.align)
+        total += length
     return ReadPlan(tuple(extents), cursor, total, total)
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fxload._errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from fxload.checkpoint.header import TensorInfo
 

@@ -23,6 +23,7 @@ _SUFFIX = ".safetensors"
 _PART = re.compile(r"(?P<stem>.+)-(?P<part>\d+)-of-(?P<parts>\d+)\.safetensors")
 _VARIANT = re.compile(r"(?P<stem>.+)\.(?:fp8|fp16|bf16|fp32|int8|ema|non_ema)\.safetensors")
 _MAX_NAMED = 40
+_MAX_PARTS = 10_000
 
 
 @dataclass(frozen=True)
@@ -211,20 +212,17 @@ def _without_copies(found: set[str]) -> set[str]:
 
 
 def _missing_parts(chosen: set[str]) -> set[str]:
-    """Names that a series (stem-00001-of-00003) lacks."""
-    missing = set()
-    for name in chosen:
-        part = _PART.fullmatch(name)
-        if part is None or not 0 < int(part["parts"]) <= 100_000:
+    """Names that a series (stem-00001-of-00003, or from 00000 on) lacks."""
+    matches = filter(None, map(_PART.fullmatch, chosen))
+    missing: set[str] = set()
+    for stem, parts, width in {(m["stem"], m["parts"], len(m["part"])) for m in matches}:
+        if int(parts) > _MAX_PARTS:
             continue
-        width = len(part["part"])
-        series = {
-            f"{part['stem']}-{number:0{width}}-of-{part['parts']}{_SUFFIX}"
-            for number in range(1, int(part["parts"]) + 1)
-        }
-        if name in series:  # else it counts from 0, or otherwise: no opinion
-            missing |= series - chosen
-    return missing
+        names = [
+            f"{stem}-{number:0{width}}-of-{parts}{_SUFFIX}" for number in range(int(parts) + 1)
+        ]
+        missing.update(names[:-1] if names[0] in chosen else names[1:])
+    return missing - chosen
 
 
 def _check_unique(shards: ShardList, headers: Sequence[Header]) -> None:

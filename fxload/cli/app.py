@@ -117,12 +117,13 @@ def _before_separator(arguments: Sequence[str]) -> list[str]:
 
 
 def _join_json_file(arguments: list[str]) -> list[str]:
-    """Read ``--json FILE.json`` as ``--json-file FILE.json``.
+    """Read ``bench … --json FILE.json`` as ``--json-file FILE.json``.
 
-    The parser knows no option whose value may be absent; a name that ends in .json cannot be
-    meant as a model.
+    The parser knows no option whose value may be absent; what ends in .json is never measured.
     """
     options = _before_separator(arguments)
+    if options[:1] != ["bench"]:
+        return arguments
     joined: list[str] = []
     index = 0
     while index < len(options):

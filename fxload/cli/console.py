@@ -114,6 +114,27 @@ class Screen:
             return
         yield _PlainProgress(self._err, title).update
 
+    @contextmanager
+    def steps(self, title: str) -> Iterator[Callable[[str, int, int], None]]:
+        """Show a count of runs; yields ``step(what, done, total)``, called before each."""
+        if self._err.is_terminal and not self._err.is_dumb_terminal:
+            columns = ("{task.completed:.0f} of {task.total:.0f}", "{task.description}")
+            texts = [TextColumn(column, markup=False) for column in columns]
+            parts = (texts[0], BarColumn(), TimeRemainingColumn(), texts[1])
+            with Progress(*parts, console=self._err) as bar:
+                task = bar.add_task(title, total=1)
+
+                def advance(what: str, done: int, total: int) -> None:
+                    bar.update(task, description=what, completed=done, total=total)
+
+                yield advance
+            return
+
+        def say(what: str, done: int, total: int) -> None:
+            self.message(f"{title}: {done + 1} of {total}: {what}")
+
+        yield say
+
     def _bar(self) -> Progress:
         return Progress(
             TextColumn("{task.description}", markup=False),

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fxload.cli.errors import describe, exit_code
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
+    from typing import NoReturn
 
+    from fxload._errors import FxloadError
     from fxload.cli.console import Screen
 
 __all__ = ["JsonOption", "Output"]
@@ -20,7 +24,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on std
 
 
 class Output:
-    """Emits a command's result once, as JSON or drawn on a :class:`Screen`."""
+    """Emits a command's result once, as JSON or drawn on a Screen."""
 
     def __init__(self, as_json: bool, json_file: Path | None = None) -> None:
         from fxload.cli.console import Screen
@@ -38,3 +42,12 @@ class Output:
             sys.stdout.write(json.dumps(data) + "\n")
         else:
             draw(self.screen)
+
+    def emit_failed(
+        self, data: Mapping[str, object], draw: Callable[[Screen], None], error: FxloadError
+    ) -> NoReturn:
+        """Emit a result that names what failed, add the error to it, and exit."""
+        code = exit_code(error)
+        self.emit({**data, "error": describe(error) | {"exit_code": code}}, draw)
+        sys.stderr.write(f"fxload: {error}\n")
+        raise typer.Exit(code)

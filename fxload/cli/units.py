@@ -48,10 +48,14 @@ def format_request(size: int) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """``480 ms``, ``12.3 s``, ``4:05 min``."""
+    """``480 ms``, ``12.3 s``, ``4:05 min``, ``7.5 h``, ``12 days``."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 120:
         return f"{seconds:.1f} s"
+    if seconds >= 2 * 86400:
+        return f"{seconds / 86400:.0f} days"
+    if seconds >= 7200:
+        return f"{seconds / 3600:.1f} h"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02d} min"

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 from fxload.warm.cache import (
+    FileFault,
+    Listing,
     Removal,
     SweepReport,
     Verdict,
@@ -14,19 +16,24 @@ from fxload.warm.cache import (
     sweep,
     verify,
 )
+from fxload.warm.copying import CopyOptions
 from fxload.warm.entry import Entry
 from fxload.warm.lookup import find_staged
-from fxload.warm.staged import EntryHold, StagedModel
+from fxload.warm.staged import EntryHold, StagedModel, hold_path
 from fxload.warm.staging import stage
 
 __all__ = [
+    "CopyOptions",
     "Entry",
     "EntryHold",
+    "FileFault",
+    "Listing",
     "Removal",
     "StagedModel",
     "SweepReport",
     "Verdict",
     "find_staged",
+    "hold_path",
     "list_entries",
     "remove",
     "stage",

@@ -68,7 +68,11 @@ def copy_checked(
     with os_errors(folder, "make the staging folder"):
         for parent in {sink.parent for sink in sinks}:
             parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    files = FileSet([file.path for file in source.files], timeout_s=options.stall_timeout_s)
+    files = FileSet(
+        [file.path for file in source.files],
+        whole_header=True,
+        timeout_s=options.stall_timeout_s,
+    )
     with closing(files):
         _check_identity(source, files)
         _check_headers(source, files)

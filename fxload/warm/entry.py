@@ -82,7 +82,7 @@ def read_entries(store: Store) -> list[Entry]:
     if not store.entries.is_dir():
         return []
     with os_errors(store.entries, "list the store"):
-        names = [name for name in os.listdir(store.entries) if _NAME.fullmatch(name)]
+        names = [path.name for path in store.entries.iterdir() if _NAME.fullmatch(path.name)]
     entries = [entry for name in names if (entry := read_entry(store, name)) is not None]
     return sorted(entries, key=lambda entry: (-entry.last_used_unix_s, entry.name))
 

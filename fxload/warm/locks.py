@@ -33,9 +33,7 @@ class FileLock:
         self._descriptor = descriptor
 
     @classmethod
-    def try_take(
-        cls, path: Path, *, shared: bool = False, create: bool = False
-    ) -> FileLock | None:
+    def try_take(cls, path: Path, *, shared: bool = False, create: bool = False) -> FileLock | None:
         """Take the lock now; None if another holds it, or if there is no such file.
 
         Raises:

@@ -12,6 +12,7 @@ from fxload.warm.staged import StagedModel, hold_entry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
     from fxload.checkpoint.identity import FileIdentity
     from fxload.checkpoint.shards import ShardList
     from fxload.config import Config

@@ -58,7 +58,7 @@ def choose_places(
     """
     if to is not None:
         place = _open(to, config)
-        return [_with_quota(replace(place, reason="it was named"), quota_bytes)]
+        return [_with_quota(replace(place, reason="this store was named"), quota_bytes)]
     places: list[Place] = []
     refused: list[str] = []
     last: FxloadError | None = None
@@ -72,7 +72,8 @@ def choose_places(
             refused.append(str(error))
             last = error
             continue
-        reason = "; ".join(refused) or f"first choice, {place.store.kind}"
+        has_room = "memory has room" if place.store.kind == "ram" else "the local disk has room"
+        reason = "; ".join([*refused, has_room])
         places.append(_with_quota(replace(place, reason=reason), quota_bytes))
     if not places and last is not None:
         raise last

@@ -46,19 +46,19 @@ def known_stores(config: Config) -> tuple[list[Store], list[Unusable]]:
     return stores, unusable
 
 
-def register(store: Store, config: Config) -> None:
+def register(root: Path, config: Config) -> None:
     """Remember a store that was named with ``to``, so that later loads look there too."""
-    if store.root in {config.warm_ram_dir.absolute(), config.warm_disk_dir.absolute()}:
+    if root in {config.warm_ram_dir.absolute(), config.warm_disk_dir.absolute()}:
         return
     folder = config.state_dir / "stores"
-    name = hashlib.sha256(str(store.root).encode()).hexdigest()[:16]
+    name = hashlib.sha256(str(root).encode()).hexdigest()[:16]
     path = folder / name
     if path.exists():
         return
     with os_errors(folder, "remember the store"):
         config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         make_folder(folder)
-    write_durably(path, str(store.root).encode())
+    write_durably(path, str(root).encode())
 
 
 def _named(state_dir: Path) -> list[Path]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from fxload._errors import CapacityError, StorageError
-from fxload.host_memory import HostMemory, read_host_memory
-from fxload.warm.entry import Entry, disk_bytes, read_entries
+from fxload.host_memory import read_host_memory
+from fxload.warm.entry import disk_bytes, read_entries
 from fxload.warm.faults import os_errors
 from fxload.warm.locks import FileLock
 from fxload.warm.manifest import FORMAT, load_marker, write_durably
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from fxload.host_memory import HostMemory
+    from fxload.warm.entry import Entry
     from fxload.warm.store import Store
 
 __all__ = ["Demand", "Limits", "Reservation", "evict_for", "room", "sweep_dead", "take_out"]
@@ -108,9 +110,16 @@ class Reservation:
         return self.folder / "entry"
 
     def drop(self) -> None:
-        """Remove the folder with all that was not published. Idempotent."""
+        """Remove the folder with all that was not published. Idempotent.
+
+        The lock file goes last: as long as it is there, nobody else removes the folder.
+        """
         try:
-            remove_folder(self.folder)
+            remove_folder(self.entry)
+            with os_errors(self.folder, "remove the staging folder"):
+                (self.folder / _RESERVATION).unlink(missing_ok=True)
+                self._lock.remove()
+                remove_folder(self.folder)
         finally:
             self._lock.close()
 
@@ -136,7 +145,9 @@ def room(store: Store, limits: Limits) -> Room:
     if limits.quota_bytes is not None:
         held = sum(entry.size_bytes for entry in read_entries(store))
         taken = held + sum(max(item) for item in live)
-        bounds.append(Room(limits.quota_bytes - taken, f"the store's limit of {limits.quota_bytes}"))
+        bounds.append(
+            Room(limits.quota_bytes - taken, f"the store's limit of {limits.quota_bytes}")
+        )
     if store.kind == "ram":
         memory = limits.memory()
         margin = min(_MEMORY_MARGIN_BYTES, memory.limit_bytes // 16)
@@ -232,9 +243,10 @@ def remove_folder(folder: Path) -> None:
 
 def _evictable(store: Store) -> list[tuple[Entry, FileLock]]:
     found = []
-    for entry in reversed(read_entries(store)):
-        if entry.state not in ("ready", "damaged"):
-            continue
+    entries = [entry for entry in read_entries(store) if entry.state in ("ready", "damaged")]
+    for entry in sorted(
+        entries, key=lambda entry: (entry.state == "ready", entry.last_used_unix_s)
+    ):
         lock = FileLock.try_take(entry.folder / "lock", create=True)
         if lock is not None:
             found.append((entry, lock))

@@ -7,7 +7,6 @@ import json
 import os
 import stat
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fxload._errors import ModelNotFoundError
@@ -17,6 +16,7 @@ from fxload.warm.faults import os_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from fxload.checkpoint.shards import ShardList
 
@@ -24,8 +24,9 @@ __all__ = ["Source", "SourceFile", "entry_name", "find_source"]
 
 # Other formats' weights; an engine that is given safetensors does not read them.
 _OTHER_WEIGHTS = frozenset(
-    ".bin .ckpt .engine .gguf .ggml .h5 .llamafile .mlmodel .msgpack .nemo .npz .onnx .onnx_data "
-    ".ot .pickle .pkl .pt .pth .safetensors .tflite".split()
+    {".bin", ".ckpt", ".engine", ".ggml", ".gguf", ".h5", ".llamafile", ".mlmodel", ".msgpack"}
+    | {".nemo", ".npz", ".onnx", ".onnx_data", ".ot", ".pickle", ".pkl", ".pt", ".pth"}
+    | {".safetensors", ".tflite"}
 )
 # Of another checkpoint in the same folder.
 _INDEX_SUFFIX = ".safetensors.index.json"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fxload._errors import ModelNotFoundError, StorageError
@@ -13,6 +12,7 @@ from fxload.warm.locks import FileLock
 from fxload.warm.manifest import MANIFEST, load_marker
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import TracebackType
 
     from fxload.warm.manifest import Manifest

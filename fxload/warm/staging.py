@@ -26,10 +26,11 @@ import logging
 import os
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fxload._errors import CapacityError, UnsupportedError
+from fxload._errors import CapacityError, ModelNotFoundError, UnsupportedError
 from fxload.checkpoint.identity import DigestMemory
 from fxload.config import load_config
 from fxload.progress import Progress
@@ -45,7 +46,7 @@ from fxload.warm.registry import known_stores, register
 from fxload.warm.room import Demand, Reservation, evict_for, sweep_dead, take_out
 from fxload.warm.source import SourceFile, entry_name, find_source
 from fxload.warm.staged import StagedModel
-from fxload.warm.store import Store, make_folder, sync_folder
+from fxload.warm.store import Store, make_folder, sync_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -137,20 +138,14 @@ def stage(
     return staged
 
 
+@dataclass(frozen=True)
 class _Task:
     """A source on its way into a store."""
 
-    def __init__(
-        self,
-        source: Source,
-        memory: DigestMemory,
-        options: CopyOptions,
-        tell: Callable[[Progress], None],
-    ) -> None:
-        self.source = source
-        self.memory = memory
-        self.options = options
-        self.tell = tell
+    source: Source
+    memory: DigestMemory
+    options: CopyOptions
+    tell: Callable[[Progress], None]
 
 
 def _searched(to: Path | None, config: Config) -> list[Store]:
@@ -170,9 +165,14 @@ def _find(source: Source, memory: DigestMemory, stores: Iterable[Store]) -> Stag
         found = find_entry(
             store, name, file=source.file, reason="it was there: the source is unchanged"
         )
-        if found is not None:
-            _remember_copy(source.files, digests, found.root, memory)
-            return found
+        if found is None:
+            continue
+        try:
+            with found.hold():
+                _remember_copy(source.files, digests, found.root, memory)
+        except ModelNotFoundError:
+            continue  # evicted since it was found
+        return found
     return None
 
 
@@ -190,34 +190,25 @@ def _settle(source: Source) -> None:
 
 
 def _stage_in_one_of(places: list[Place], task: _Task, *, evict: bool) -> StagedModel:
-    full: list[str] = []
-    last: CapacityError | None = None
-    for place in places:
-        try:
-            staged = _stage(place, task, evict=evict, reason="; ".join([*full, place.reason]))
-        except CapacityError as error:
-            _log.info("no room in the warm store: %s", error)
-            full.append(f"{error.path}: {error.reason}")
-            last = error
-        else:
-            return staged
-    if last is None or len(places) == 1:
-        raise last or CapacityError("no store to stage to", path=str(task.source.path))
-    raise CapacityError(
-        "no store has room: " + "; ".join(full),
-        path=str(task.source.path),
-        length=task.source.size_bytes,
-        hint=last.hint,
-    ) from last
+    first, *others = places
+    try:
+        return _stage(first, task, evict=evict)
+    except CapacityError as error:
+        if not others:
+            raise
+        _log.info("no room in the warm store: %s", error)
+        reason = f"{error.path}: {error.reason}"
+    others[0] = replace(others[0], reason=f"{reason}; {others[0].reason}")
+    return _stage_in_one_of(others, task, evict=evict)
 
 
-def _stage(place: Place, task: _Task, *, evict: bool, reason: str) -> StagedModel:
+def _stage(place: Place, task: _Task, *, evict: bool) -> StagedModel:
     source, store = task.source, place.store
     demand = Demand.of([file.size_bytes for file in source.files])
     with store.lock():
         sweep_dead(store)
-        for entry in evict_for(store, demand, place.limits, evict=evict):
-            _log.info("evicted %s (%s) from %s", entry.name, entry.source, store.root)
+        for victim in evict_for(store, demand, place.limits, evict=evict):
+            _log.info("evicted %s (%s) from %s", victim.name, victim.source, store.root)
         reservation = Reservation.make(store, demand, str(source.path))
     try:
         model = reservation.entry / "model"
@@ -230,6 +221,7 @@ def _stage(place: Place, task: _Task, *, evict: bool, reason: str) -> StagedMode
         )
         name, digest = entry_name(source.files, digests)
         _complete(reservation.entry, source, digest, digests)
+        _remember_copy(source.files, digests, model, task.memory)
         reused = _publish(store, reservation, name)
     finally:
         reservation.drop()
@@ -241,7 +233,6 @@ def _stage(place: Place, task: _Task, *, evict: bool, reason: str) -> StagedMode
             source.path,
             entry,
         )
-    _remember_copy(source.files, digests, entry / "model", task.memory)
     return StagedModel(
         path=entry / "model" / source.file,
         root=entry / "model",
@@ -251,7 +242,7 @@ def _stage(place: Place, task: _Task, *, evict: bool, reason: str) -> StagedMode
         reused=reused,
         kind=store.kind,
         entry=entry,
-        reason=reason,
+        reason=place.reason,
     )
 
 
@@ -260,6 +251,9 @@ def _complete(entry: Path, source: Source, digest: str, digests: Mapping[str, st
     model = entry / "model"
     files = []
     for file in source.files:
+        # With the content only, times may reach the disk much later: they are part of the trust.
+        with os_errors(model / file.name, "make the copy durable"):
+            sync_path(model / file.name)
         copy = SourceFile.find(model, file.name, weights=file.weights)
         files.append(
             ManifestFile(
@@ -284,7 +278,7 @@ def _complete(entry: Path, source: Source, digest: str, digests: Mapping[str, st
         (entry / "lock").touch(mode=0o600)
         write_durably(entry / MANIFEST, manifest.to_json())
         for folder, _, _ in os.walk(entry, topdown=False):
-            sync_folder(Path(folder))
+            sync_path(Path(folder))
 
 
 def _publish(store: Store, reservation: Reservation, name: str) -> bool:
@@ -303,7 +297,7 @@ def _publish(store: Store, reservation: Reservation, name: str) -> bool:
         with os_errors(entry, "publish the entry"):
             make_folder(store.entries)
             reservation.entry.rename(entry)
-            sync_folder(store.entries)
+            sync_path(store.entries)
     return False
 
 

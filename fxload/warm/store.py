@@ -16,7 +16,7 @@ from fxload.warm.faults import os_errors
 from fxload.warm.locks import FileLock
 from fxload.warm.manifest import FORMAT, load_marker, write_durably
 
-__all__ = ["Store", "StoreKind", "make_folder", "sync_folder"]
+__all__ = ["Store", "StoreKind", "make_folder", "sync_path"]
 
 StoreKind = Literal["ram", "disk"]
 
@@ -104,9 +104,9 @@ def make_folder(path: Path) -> None:
             raise
 
 
-def sync_folder(path: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def sync_path(path: Path) -> None:
+    """Make a file, or the names in a folder, durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:
@@ -134,7 +134,7 @@ def _safe(path: Path) -> Path:
 def _claim(root: Path, marker: Path) -> None:
     """Turn an empty folder into a store."""
     with os_errors(root, "use the store folder"):
-        foreign = [name for name in os.listdir(root) if not name.startswith(".fxload-")]
+        foreign = [path.name for path in root.iterdir() if not path.name.startswith(".fxload-")]
     if foreign and not marker.exists():
         raise UsageError(
             f"the folder holds other things ({foreign[0]}, …) and is no warm store",

@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <ctime>
 #include <system_error>
 
 #include "base/align.h"
@@ -63,6 +64,9 @@ Result<std::shared_ptr<File>> File::open(const std::string& path, bool want_dire
                                          std::span<std::byte> head, size_t* head_bytes) {
   auto file = std::shared_ptr<File>(new File());
   file->path_ = path;
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  file->opened_ns_ = nanoseconds(now);
   constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;  // a fifo must not block the open
   UniqueFd fd;
   if (want_direct) {
@@ -107,6 +111,7 @@ Status File::probe_direct(std::span<std::byte> head, size_t* head_bytes) {
     const system::DirectAlignment alignment = system::direct_alignment(direct_fd_.get());
     if (alignment.known && alignment.offset_align == 0) {
       direct_.reason = "the kernel reports no direct I/O for this file";
+      if (Result<int> fd = buffered_fd(); !fd.ok()) return fd.status();
       direct_fd_.reset();
     } else {
       if (alignment.known) {
@@ -122,6 +127,7 @@ Status File::probe_direct(std::span<std::byte> head, size_t* head_bytes) {
         // Some file systems accept the flag and refuse the read. The page cache may still serve;
         // if the fault is the storage's own, the buffered read below reports it.
         direct_.reason = "a direct read failed: " + std::generic_category().message(errno);
+        if (Result<int> fd = buffered_fd(); !fd.ok()) return fd.status();
         direct_fd_.reset();
       } else {
         direct_.works = true;

@@ -48,6 +48,9 @@ class File {
   const std::string& path() const { return path_; }
   const FileIdentity& identity() const { return identity_; }
   uint64_t size() const { return identity_.size_bytes; }
+  // Wall-clock time just before the file was opened: what changed shortly before may have changed
+  // again within the resolution of the file's own times.
+  int64_t opened_ns() const { return opened_ns_; }
   const DirectShape& direct() const { return direct_; }
   const std::string& file_system() const { return file_system_; }
   bool in_memory() const { return file_system_ == "tmpfs" || file_system_ == "ramfs"; }
@@ -66,6 +69,7 @@ class File {
 
   std::string path_;
   FileIdentity identity_;
+  int64_t opened_ns_ = 0;
   uid_t owner_ = 0;
   std::string file_system_;
   DirectShape direct_;

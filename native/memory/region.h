@@ -68,7 +68,7 @@ class RegionLease {
   RegionLease() = default;
   // Somebody must hold the range already.
   RegionLease(std::shared_ptr<Region> region, uint64_t offset, size_t length);
-  RegionLease(RegionLease&&) = default;
+  RegionLease(RegionLease&&) noexcept = default;
   RegionLease& operator=(RegionLease&&) = delete;
   ~RegionLease();
 

@@ -69,6 +69,7 @@ class Load {
                                              std::shared_ptr<MemoryPool> pool,
                                              std::shared_ptr<Quarantine> quarantine,
                                              const LoadOptions& options);
+  Load(const Load&) = delete;
   ~Load();
 
   struct Wait {

@@ -47,6 +47,7 @@ class Transfer {
   static Result<std::unique_ptr<Transfer>> start(std::vector<std::shared_ptr<File>> files,
                                                  std::shared_ptr<Quarantine> quarantine,
                                                  const TransferOptions& options);
+  Transfer(const Transfer&) = delete;
   ~Transfer();
 
   // True when all is done and durable; false at the deadline.

@@ -84,9 +84,8 @@ class FakeHost:
         for key, value in (values | md).items():
             self.write(f"{array}/md/{key}", value)
         for index in range(4):
-            owner = self.controller(
-                index, folder=f"/sys/devices/virtual/nvme-fabrics/ctl/nvme{index}"
-            )
+            owner = f"/sys/devices/virtual/nvme-fabrics/ctl/nvme{index}"
+            self.controller(index, folder=owner)
             disk = f"{owner}/nvme{index}n1"
             self.block(disk, f"259:{index}")
             self.link(f"{disk}/device", owner)

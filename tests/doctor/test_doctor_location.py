@@ -3,12 +3,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fake_host import FakeHost
 
 from fxload.doctor.block_devices import read_device
 from fxload.doctor.host_files import HostFiles
 from fxload.doctor.location import locate
 from fxload.doctor.mounts import mount_id_of, mount_of, read_mounts
+from tests.doctor.fake_host import FakeHost
 
 
 @pytest.fixture

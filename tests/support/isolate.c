@@ -10,6 +10,7 @@
 //                    cachestat    cachestat: EPERM
 //                    dioalign     statx that asks for STATX_DIOALIGN: EPERM
 //                    populate     madvise(MADV_POPULATE_WRITE): EINVAL
+//                    memfd        memfd_create: EPERM
 // --limit NAME=N   repeatable; sets a resource limit (memlock, as, nofile, nproc, fsize) to N
 // --uid N          user and group, without supplementary groups or capabilities (needs root)
 // --see PATH       repeatable, with --uid: PATH stays reachable although a folder above it is
@@ -122,8 +123,10 @@ static void refuse(const char* name) {
     refuse_argument(SYS_statx, 3, BPF_JSET, kStatxDioalign, EPERM);
   } else if (!strcmp(name, "populate")) {
     refuse_argument(SYS_madvise, 2, BPF_JEQ, kMadvPopulateWrite, EINVAL);
+  } else if (!strcmp(name, "memfd")) {
+    refuse_range(SYS_memfd_create, SYS_memfd_create, EPERM);
   } else {
-    misuse("--refuse io_uring|io_uring_enosys|cachestat|dioalign|populate");
+    misuse("--refuse io_uring|io_uring_enosys|cachestat|dioalign|populate|memfd");
   }
 }
 

@@ -169,5 +169,6 @@ def _detach(mount: Path) -> None:
     # A forced unmount fails while the mount is in use, but it does end every request in flight.
     if os.geteuid() == 0:
         subprocess.run(["umount", "--force", str(mount)], capture_output=True)
-    if os.path.ismount(mount):
-        subprocess.run(["fusermount3", "-u", "-z", str(mount)], check=True, capture_output=True)
+    subprocess.run(["fusermount3", "-u", "-z", str(mount)], capture_output=True)
+    if f" {mount} " in Path("/proc/self/mountinfo").read_text():
+        raise RuntimeError(f"{mount} does not unmount: {plain.stderr.decode().strip()}")

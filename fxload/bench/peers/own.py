@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fxload.loader import LoadReport
     from torch import Tensor
 
     from fxload._native import MemoryPool
     from fxload.bench.peers import Job
+    from fxload.loader import LoadReport
 
 __all__ = ["OwnRun", "check"]
 

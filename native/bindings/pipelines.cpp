@@ -1,0 +1,237 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+#include <thread>
+
+#include "bindings/errors.h"
+#include "bindings/files.h"
+#include "memory/memory_pool.h"
+#include "pipeline/load.h"
+#include "pipeline/transfer.h"
+
+namespace fxload::bindings {
+
+namespace nb = nanobind;
+
+namespace {
+
+size_t threads_or_all(size_t threads) {
+  return threads != 0 ? threads : std::max(1U, std::thread::hardware_concurrency());
+}
+
+// A view of any contiguous buffer.
+class BufferView {
+ public:
+  explicit BufferView(nb::handle object) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) throw nb::python_error();
+  }
+  BufferView(const BufferView&) = delete;
+  ~BufferView() { PyBuffer_Release(&view_); }
+  std::span<const std::byte> bytes() const {
+    return {static_cast<const std::byte*>(view_.buf), static_cast<size_t>(view_.len)};
+  }
+
+ private:
+  Py_buffer view_{};
+};
+
+std::shared_ptr<MemoryPool> make_pool(size_t window_bytes, size_t limit_bytes) {
+  if (window_bytes == 0 || window_bytes % kHugePageBytes != 0) {
+    raise(Status::error(Code::kUsage, "a window must be a multiple of 2 MiB"));
+  }
+  return std::make_shared<MemoryPool>(window_bytes, limit_bytes);
+}
+
+int lease_buffer(PyObject* self, Py_buffer* view, int flags) {
+  auto* lease = nb::inst_ptr<RegionLease>(self);
+  return PyBuffer_FillInfo(view, self, lease->data(), static_cast<Py_ssize_t>(lease->size()), 0,
+                           flags);
+}
+
+PyType_Slot lease_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(lease_buffer)},
+                             {0, nullptr}};
+
+std::unique_ptr<Load> start_load(const FileSet& files, const nb::object& extents,
+                                 uint64_t space_bytes, std::shared_ptr<MemoryPool> pool,
+                                 const LoadOptions& options) {
+  const BufferView view(extents);
+  if (view.bytes().size() % sizeof(Extent) != 0) {
+    raise(Status::error(Code::kUsage, "extents are four unsigned 64-bit numbers each"));
+  }
+  std::vector<Extent> list(view.bytes().size() / sizeof(Extent));
+  if (!list.empty()) std::memcpy(list.data(), view.bytes().data(), view.bytes().size());
+  const auto opened = files.files();
+  Result<std::unique_ptr<Load>> load = [&] {
+    const nb::gil_scoped_release unlocked;
+    return Load::start(opened, list, space_bytes, std::move(pool), files.quarantine(), options);
+  }();
+  return value_of(std::move(load));
+}
+
+uint64_t wait_past(Load& load, uint64_t end, double timeout_s) {
+  Load::Wait wait;
+  wait_interruptibly(timeout_s, [&](TimePoint slice) {
+    wait = load.wait_past(end, slice);
+    return wait.done || !wait.status.ok();
+  });
+  check(wait.status);
+  return wait.landed;
+}
+
+std::vector<std::string> load_digests(const Load& load) {
+  std::optional<Result<std::vector<std::string>>> digests;
+  // The bytes are there already: what is left to wait for is a few leaves' hashing.
+  {
+    const nb::gil_scoped_release unlocked;
+    digests.emplace(load.digests(after_seconds(60)));
+  }
+  return value_of(std::move(*digests));
+}
+
+nb::dict to_dict(const LoadStats& stats) {
+  nb::dict result;
+  result["engine"] = stats.engine;
+  result["engine_reason"] = stats.engine_reason;
+  result["tuning_reason"] = stats.tuning_reason;
+  result["request_bytes"] = stats.request_bytes;
+  result["depth"] = stats.depth;
+  result["planned_bytes"] = stats.planned_bytes;
+  result["landed_bytes"] = stats.landed_bytes;
+  result["direct_bytes"] = stats.direct_bytes;
+  result["cached_bytes"] = stats.cached_bytes;
+  result["buffered_bytes"] = stats.buffered_bytes;
+  result["requests"] = stats.requests;
+  result["over_budget_bytes"] = stats.over_budget_bytes;
+  result["peak_bytes"] = stats.peak_bytes;
+  result["first_byte_s"] = stats.first_byte_s;
+  result["elapsed_s"] = stats.elapsed_s;
+  result["quarantined_bytes"] = stats.quarantined_bytes;
+  return result;
+}
+
+nb::dict to_dict(const TransferStats& stats) {
+  nb::dict result;
+  result["engine"] = stats.engine;
+  result["engine_reason"] = stats.engine_reason;
+  result["request_bytes"] = stats.request_bytes;
+  result["depth"] = stats.depth;
+  result["ring_bytes"] = stats.ring_bytes;
+  result["total_bytes"] = stats.total_bytes;
+  result["done_bytes"] = stats.done_bytes;
+  result["requests"] = stats.requests;
+  result["direct_bytes"] = stats.direct_bytes;
+  result["cached_bytes"] = stats.cached_bytes;
+  result["buffered_bytes"] = stats.buffered_bytes;
+  result["elapsed_s"] = stats.elapsed_s;
+  result["quarantined_bytes"] = stats.quarantined_bytes;
+  return result;
+}
+
+template <typename Pipeline>
+uint64_t close_within(Pipeline& pipeline, double timeout_s) {
+  const nb::gil_scoped_release unlocked;
+  return pipeline.close(after_seconds(timeout_s));
+}
+
+}  // namespace
+
+void bind_pipelines(nb::module_& module, std::shared_ptr<Quarantine> quarantine) {
+  nb::class_<MemoryPool>(module, "MemoryPool")
+      .def(nb::new_(&make_pool), nb::kw_only(), nb::arg("window_bytes") = size_t{16} << 20,
+           nb::arg("limit_bytes") = 0)
+      .def("prefault",
+           [](MemoryPool& pool, size_t size_bytes, size_t threads) {
+             Status status;
+             {
+               const nb::gil_scoped_release unlocked;
+               status = pool.prefault(size_bytes, threads_or_all(threads));
+             }
+             check(status);
+           },
+           nb::arg("size_bytes"), nb::kw_only(), nb::arg("threads") = 0)
+      .def_prop_ro("window_bytes", &MemoryPool::window_bytes)
+      .def_prop_ro("retained_bytes", &MemoryPool::retained_bytes)
+      .def_prop_ro("live_bytes", &MemoryPool::live_bytes)
+      .def("trim", &MemoryPool::trim, nb::call_guard<nb::gil_scoped_release>());
+
+  nb::class_<RegionLease>(module, "Lease", nb::type_slots(lease_slots))
+      .def("__len__", &RegionLease::size);
+
+  nb::class_<Load>(module, "Load")
+      .def(nb::new_([](const FileSet& files, const nb::object& extents, uint64_t space_bytes,
+                       std::shared_ptr<MemoryPool> pool, size_t budget_bytes, std::string engine,
+                       size_t request_bytes, size_t depth, bool digest, bool use_page_cache,
+                       double stall_timeout_s) {
+             return start_load(files, extents, space_bytes, std::move(pool),
+                               {budget_bytes, std::move(engine), request_bytes, depth, digest,
+                                use_page_cache, stall_timeout_s});
+           }),
+           nb::arg("files"), nb::arg("extents"), nb::arg("space_bytes"), nb::kw_only(),
+           nb::arg("pool"), nb::arg("budget_bytes") = 0, nb::arg("engine") = "auto",
+           nb::arg("request_bytes") = 0, nb::arg("depth") = 0, nb::arg("digest") = false,
+           nb::arg("use_page_cache") = true, nb::arg("stall_timeout_s") = 120.0)
+      .def("wait_past", &wait_past, nb::arg("end"), nb::arg("timeout_s"))
+      .def("lease",
+           [](const Load& load, uint64_t offset, size_t length) {
+             return value_of(load.lease(offset, length));
+           },
+           nb::arg("offset"), nb::arg("length"))
+      .def("release_before", &Load::release_before, nb::arg("offset"),
+           nb::call_guard<nb::gil_scoped_release>())
+      .def("read_bytes",
+           [](const Load& load, uint64_t offset, size_t length) {
+             const RegionLease lease = value_of(load.lease(offset, length));
+             return nb::bytes(reinterpret_cast<const char*>(lease.data()), lease.size());
+           },
+           nb::arg("offset"), nb::arg("length"))
+      .def("digests", &load_digests)
+      .def("stats", [](const Load& load) { return to_dict(load.stats()); })
+      .def("close", &close_within<Load>, nb::arg("timeout_s") = 5.0);
+
+  nb::class_<Transfer>(module, "Transfer")
+      .def(nb::new_([](const FileSet& files, const nb::object& sinks, bool digest,
+                       size_t ring_bytes, std::string engine, size_t request_bytes, size_t depth,
+                       bool use_page_cache, uint64_t limit_bytes_per_s, double stall_timeout_s) {
+             std::vector<std::string> paths;
+             if (!sinks.is_none()) {
+               for (nb::handle sink : nb::cast<nb::sequence>(sinks)) {
+                 paths.push_back(decode_path(sink));
+               }
+             }
+             const auto opened = files.files();
+             TransferOptions options{std::move(paths), digest,         ring_bytes,
+                                     std::move(engine), request_bytes, depth,
+                                     use_page_cache,    limit_bytes_per_s, stall_timeout_s};
+             Result<std::unique_ptr<Transfer>> transfer = [&] {
+               const nb::gil_scoped_release unlocked;
+               return Transfer::start(opened, files.quarantine(), options);
+             }();
+             return value_of(std::move(transfer));
+           }),
+           nb::arg("files"), nb::kw_only(), nb::arg("sinks") = nb::none(),
+           nb::arg("digest") = true, nb::arg("ring_bytes") = 0, nb::arg("engine") = "auto",
+           nb::arg("request_bytes") = 0, nb::arg("depth") = 0, nb::arg("use_page_cache") = true,
+           nb::arg("limit_bytes_per_s") = 0, nb::arg("stall_timeout_s") = 120.0)
+      .def("wait",
+           [](Transfer& transfer, double timeout_s) {
+             Status failure;
+             const bool done = wait_interruptibly(timeout_s, [&](TimePoint slice) {
+               Result<bool> waited = transfer.wait(slice);
+               if (waited.ok()) return *waited;
+               failure = waited.status();
+               return true;
+             });
+             check(failure);
+             return done;
+           },
+           nb::arg("timeout_s"))
+      .def("digests", [](const Transfer& transfer) { return value_of(transfer.digests()); })
+      .def("stats", [](const Transfer& transfer) { return to_dict(transfer.stats()); })
+      .def("close", &close_within<Transfer>, nb::arg("timeout_s") = 5.0);
+}
+
+}  // namespace fxload::bindings
