@@ -42,7 +42,7 @@ class FakeHost:
     def mount(self, folder: str, *, kind: str, options: str, group: str = "/") -> None:
         number = len(self._mounts) + 30
         self._mounts.append(
-            f"{number} 25 0:{number} {group} {folder} rw,relatime shared:9 - {kind} {kind} {options}"
+            f"{number} 25 0:{number} {group} {folder} rw,relatime shared:9 - {kind} none {options}"
         )
         (self.root / "proc/self/mountinfo").write_text("\n".join(self._mounts) + "\n")
         (self.root / folder.lstrip("/")).mkdir(parents=True, exist_ok=True)

@@ -107,8 +107,6 @@ def read_cell(
     files = FileSet(paths)
     try:
         counters = read_counters(paths)
-        cpu_s = _cpu_s()
-        start_s = time.perf_counter()
         transfer = Transfer(
             files,
             digest=False,
@@ -118,6 +116,9 @@ def read_cell(
             ring_bytes=cell.request_bytes * cell.depth,
             use_page_cache=False,
         )
+        # The ring has been touched by now; the reads have just begun.
+        cpu_s = _cpu_s()
+        start_s = time.perf_counter()
         try:
             end_s = start_s + (timeout_s if limit_s is None else limit_s)
             done = transfer.wait(_POLL_S)
@@ -134,7 +135,7 @@ def read_cell(
         files.close()
     if not done and limit_s is None:
         return Failure(round_index, "failed", f"not read within {timeout_s:.0f} s")
-    read_bytes = int(stats["bytes_read"])
+    read_bytes = int(stats["done_bytes"])
     if read_bytes == 0:
         return Failure(round_index, "failed", f"no byte arrived within {elapsed_s:.1f} s")
     proof = prove_cold(spent, resident_before, read_bytes)
@@ -143,7 +144,7 @@ def read_cell(
     return Sample(
         round_index=round_index,
         payload_bytes=read_bytes,
-        elapsed_s=float(stats.get("elapsed_s") or elapsed_s) if done else elapsed_s,
+        elapsed_s=float(stats["elapsed_s"]) if done else elapsed_s,
         cpu_s=cpu_s,
         proof=proof,
         details={"complete": done, **{str(key): value for key, value in stats.items()}},

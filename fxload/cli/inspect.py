@@ -74,7 +74,7 @@ def _compute(opened: OpenModel, memory: DigestMemory, output: Output) -> list[st
     try:
         with output.screen.progress("digest") as update:
             while not transfer.wait(_WAIT_S):
-                update(int(transfer.stats()["bytes_read"]), total)
+                update(int(transfer.stats()["done_bytes"]), total)
             update(total, total)
         digests = transfer.digests()
     finally:

@@ -41,22 +41,18 @@ def open_model(shards: ShardList) -> Iterator[OpenModel]:
         StorageError: a file cannot be opened or read.
     """
     from fxload import _native
+    from fxload.checkpoint.header import header_size, parse_header
     from fxload.checkpoint.shards import allowed_tensors
 
-    files = _native.FileSet([str(path) for path in shards.paths])
+    files = _native.FileSet([str(path) for path in shards.paths], whole_header=True)
     try:
         infos = files.infos
-        headers = [_read_header(files, index, info) for index, info in enumerate(infos)]
+        headers = []
+        for index, info in enumerate(infos):
+            head = files.head(index)
+            length = header_size(head[:8], info.size_bytes, info.path)
+            headers.append(parse_header(head[:length], info.size_bytes, info.path))
         yield OpenModel(shards, files, infos, headers, allowed_tensors(shards, headers))
     finally:
         files.close()
 
-
-def _read_header(files: FileSet, index: int, info: FileInfo) -> Header:
-    from fxload.checkpoint.header import header_size, parse_header
-
-    raw = files.head(index)
-    wanted = header_size(raw[:8], info.size_bytes, info.path)
-    if wanted > len(raw):
-        raw = files.read(index, 0, wanted)
-    return parse_header(raw[:wanted], info.size_bytes, info.path)

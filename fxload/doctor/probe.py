@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from fxload._native import FileInfo
+    from fxload._native import FileInfo, FileSet
 
 __all__ = ["check_reading", "files_to_probe"]
 
@@ -140,43 +140,50 @@ def _residency(infos: Sequence[FileInfo]) -> Finding:
 
 
 def _tuning(
-    files: Any, infos: Sequence[FileInfo], engine: str
+    files: FileSet, infos: Sequence[FileInfo], engine: str
 ) -> tuple[dict[str, object], list[Finding]]:
-    """Load the start of the largest file, and tell how the core went about it."""
-    from fxload import _native
-
+    """What the core chose for each kind of file, and by reading a little, which engine serves."""
     index = max(range(len(infos)), key=lambda each: infos[each].size_bytes)
-    size = infos[index].size_bytes
-    if size == 0:
+    if infos[index].size_bytes == 0:
         return {}, []
-    length = min(_PROBE_BYTES, size)
-    space = -(-length // os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PAGE_SIZE")
     try:
-        load = _native.Load(
-            files,
-            struct.pack("=4Q", index, 0, length, 0),
-            space,
-            pool=_native.MemoryPool(),
-            engine=engine,
-            use_page_cache=False,
-        )
-        try:
-            load.wait_past(length, _TIMEOUT_S)
-            stats = load.stats()
-        finally:
-            load.close()
+        stats = _read_start(files, index, infos[index].size_bytes, engine)
     except FxloadError as error:
         return {}, [Finding(Level.FAIL, "reading", "failed", str(error))]
-    chosen = {
-        key: stats[key] for key in ("engine", "request_bytes", "depth", "reasons") if key in stats
+    tunings = {
+        (tuning["request_bytes"], tuning["depth"], tuning["reason"])
+        for tuning in map(files.tuning, range(len(infos)))
     }
-    value = f"{stats['engine']}, {stats['request_bytes'] >> 10} KiB x {stats['depth']} in flight"
-    return chosen, [Finding(Level.OK, "chosen", value, _reasons(stats.get("reasons")))]
+    findings = [Finding(Level.OK, "reader", str(stats["engine"]), str(stats["engine_reason"]))]
+    for request_bytes, depth, reason in sorted(tunings):
+        value = f"requests of {request_bytes >> 10} KiB, up to {depth} in flight"
+        findings.append(Finding(Level.OK, "chosen", value, reason))
+    chosen = files.tuning(index)
+    return {
+        "engine": stats["engine"],
+        "engine_reason": stats["engine_reason"],
+        "request_bytes": chosen["request_bytes"],
+        "depth": chosen["depth"],
+        "reason": chosen["reason"],
+    }, findings
 
 
-def _reasons(reasons: object) -> str:
-    if isinstance(reasons, dict):
-        return "; ".join(f"{key}: {value}" for key, value in reasons.items() if value)
-    if isinstance(reasons, (list, tuple)):
-        return "; ".join(str(reason) for reason in reasons if reason)
-    return str(reasons or "")
+def _read_start(files: FileSet, index: int, size: int, engine: str) -> dict[str, Any]:
+    """Load the first bytes of a file as a load would, past the page cache."""
+    from fxload import _native
+
+    length = min(_PROBE_BYTES, size)
+    page = os.sysconf("SC_PAGE_SIZE")
+    load = _native.Load(
+        files,
+        struct.pack("=4Q", index, 0, length, 0),
+        -(-length // page) * page,
+        pool=_native.MemoryPool(),
+        engine=engine,
+        use_page_cache=False,
+    )
+    try:
+        load.wait_past(length, _TIMEOUT_S)
+        return load.stats()
+    finally:
+        load.close()

@@ -11,7 +11,7 @@ from fxload._errors import FxloadError, ModelNotFoundError, UsageError
 from fxload._native import FileSet, Transfer
 from fxload.config import load_config
 from fxload.progress import Progress
-from fxload.warm.copying import CopyOptions, drive
+from fxload.warm.copying import CopyOptions, drive, ring_bytes
 from fxload.warm.entry import DAMAGED_MANIFEST, read_entries, read_entry
 from fxload.warm.faults import os_errors
 from fxload.warm.locks import FileLock
@@ -301,6 +301,7 @@ def _compare(
             transfer = Transfer(
                 files,
                 digest=True,
+                ring_bytes=options.ring_bytes or ring_bytes(),
                 engine=options.engine,
                 # What the memory holds says nothing about what the disk holds.
                 use_page_cache=False,

@@ -11,6 +11,7 @@ from fxload._errors import ChangedError, StorageError
 from fxload._native import FileSet, Transfer
 from fxload.checkpoint.header import header_size, parse_header
 from fxload.checkpoint.shards import allowed_tensors, find_shards
+from fxload.host_memory import read_host_memory
 from fxload.progress import Progress
 from fxload.warm.faults import os_errors
 
@@ -20,9 +21,12 @@ if TYPE_CHECKING:
 
     from fxload.warm.source import Source
 
-__all__ = ["CopyOptions", "copy_checked", "drive"]
+__all__ = ["CopyOptions", "copy_checked", "drive", "ring_bytes"]
 
 _TICK_S = 0.1
+# What the core takes where memory is plenty: 32 requests of 8 MiB, and some to work on.
+_FULL_RING_BYTES = 288 << 20
+_LEAST_RING_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -32,11 +36,13 @@ class CopyOptions:
     Attributes:
         engine: "auto", "io_uring" or "pread".
         limit_bytes_per_s: leave the rest of the link to others; 0: no limit.
+        ring_bytes: memory to read through; 0: as much as is useful, and half of what is left.
         stall_timeout_s: give up when no byte has come for this long.
     """
 
     engine: str = "auto"
     limit_bytes_per_s: int = 0
+    ring_bytes: int = 0
     stall_timeout_s: float = 120.0
 
 
@@ -45,6 +51,7 @@ def copy_checked(
     folder: Path,
     *,
     remembered: Mapping[str, str],
+    memory_bytes: int,
     options: CopyOptions,
     progress: Callable[[Progress], None],
 ) -> dict[str, str]:
@@ -54,6 +61,7 @@ def copy_checked(
         source: what to copy.
         folder: where to; subfolders are made as needed.
         remembered: name → digest, where it is known from before.
+        memory_bytes: what the copy itself takes of this host's memory.
         options: how to read.
         progress: told about ten times a second.
 
@@ -81,6 +89,7 @@ def copy_checked(
                 files,
                 sinks=[os.fspath(sink) for sink in sinks],
                 digest=True,
+                ring_bytes=options.ring_bytes or ring_bytes(memory_bytes),
                 engine=options.engine,
                 limit_bytes_per_s=options.limit_bytes_per_s,
                 stall_timeout_s=options.stall_timeout_s,
@@ -101,6 +110,16 @@ def copy_checked(
             )
     _check_copy(source, folder)
     return digests
+
+
+def ring_bytes(memory_bytes: int = 0) -> int:
+    """Memory to read through; 0, which lets the core decide, unless memory is scarce.
+
+    Args:
+        memory_bytes: what is spoken for beside.
+    """
+    left = (read_host_memory().available_bytes - memory_bytes) // 2
+    return 0 if left >= _FULL_RING_BYTES else max(_LEAST_RING_BYTES, left)
 
 
 def drive(transfer: Transfer, progress: Callable[[Progress], None]) -> None:

@@ -146,7 +146,7 @@ def room(store: Store, limits: Limits) -> Room:
         held = sum(entry.size_bytes for entry in read_entries(store))
         taken = held + sum(max(item) for item in live)
         bounds.append(
-            Room(limits.quota_bytes - taken, f"the store's limit of {limits.quota_bytes}")
+            Room(limits.quota_bytes - taken, f"the store's limit of {limits.quota_bytes} bytes")
         )
     if store.kind == "ram":
         memory = limits.memory()
@@ -184,10 +184,10 @@ def evict_for(store: Store, demand: Demand, limits: Limits, *, evict: bool) -> l
     finally:
         for _, lock in candidates:
             lock.close()
-    could = "" if removed else f", {possible} more if unused entries are evicted"
+    could = f", {possible} more if unused entries are evicted" if possible and not removed else ""
     raise CapacityError(
         f"no room: {demand.size_bytes} bytes needed, {now.available_bytes} left by {now.bound}"
-        f"{could if evict else ''}",
+        f"{could}",
         path=str(store.root),
         length=demand.size_bytes,
         hint="see what is staged with: fxload cache ls; remove with: fxload cache rm"

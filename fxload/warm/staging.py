@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fxload._errors import CapacityError, ModelNotFoundError, UnsupportedError
+from fxload._version import __version__
 from fxload.checkpoint.identity import DigestMemory
 from fxload.config import load_config
 from fxload.progress import Progress
@@ -189,17 +190,26 @@ def _settle(source: Source) -> None:
         time.sleep((_RACY_NS - age) / 1e9 + 0.01)
 
 
-def _stage_in_one_of(places: list[Place], task: _Task, *, evict: bool) -> StagedModel:
+def _stage_in_one_of(
+    places: list[Place], task: _Task, *, evict: bool, refused: tuple[str, ...] = ()
+) -> StagedModel:
+    """Stage to the first store that has room; ``refused`` says why earlier ones had none."""
     first, *others = places
     try:
-        return _stage(first, task, evict=evict)
+        return _stage(replace(first, reason="; ".join([*refused, first.reason])), task, evict=evict)
     except CapacityError as error:
-        if not others:
-            raise
         _log.info("no room in the warm store: %s", error)
-        reason = f"{error.path}: {error.reason}"
-    others[0] = replace(others[0], reason=f"{reason}; {others[0].reason}")
-    return _stage_in_one_of(others, task, evict=evict)
+        refused = (*refused, f"{error.path}: {error.reason}")
+        if not others and len(refused) == 1:
+            raise
+        if not others:
+            raise CapacityError(
+                "no store has room: " + "; ".join(refused),
+                path=str(task.source.path),
+                length=task.source.size_bytes,
+                hint=error.hint,
+            ) from error
+    return _stage_in_one_of(others, task, evict=evict, refused=refused)
 
 
 def _stage(place: Place, task: _Task, *, evict: bool) -> StagedModel:
@@ -216,6 +226,7 @@ def _stage(place: Place, task: _Task, *, evict: bool) -> StagedModel:
             source,
             model,
             remembered=_remembered(source, task.memory),
+            memory_bytes=demand.size_bytes if store.kind == "ram" else 0,
             options=task.options,
             progress=task.tell,
         )
@@ -271,7 +282,7 @@ def _complete(entry: Path, source: Source, digest: str, digests: Mapping[str, st
         file=source.file,
         source=str(source.path),
         created_unix_s=time.time(),
-        writer="fxload",
+        writer=f"fxload {__version__}",
         files=tuple(files),
     )
     with os_errors(entry, "complete the entry"):

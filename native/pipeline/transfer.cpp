@@ -122,7 +122,9 @@ void Transfer::State::complete(size_t index, Status status) {
   free_slots.push_back(slot_of_chunk[index]);
   ++finished;
   if (may_read() && earliest_next() <= now) read_next();
-  if (finished == chunks.size() || options.limit_bytes_per_s != 0) wakeup.changed.notify_all();
+  if (finished == chunks.size() || options.limit_bytes_per_s != 0 || stopping) {
+    wakeup.changed.notify_all();
+  }
 }
 
 void Transfer::State::open_sink(std::unique_lock<std::mutex>& lock) {

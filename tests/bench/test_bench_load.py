@@ -141,20 +141,20 @@ def test_an_unknown_loader_is_bad_usage(
     assert "safetensors" in told["error"]["hint"]
 
 
-@pytest.mark.parametrize("loader", [name for name, spec in LOADERS.items() if spec.owned])
-def test_each_loader_loads_the_same_or_says_why_not(checkpoint: Checkpoint, loader: str) -> None:
-    reference = run_job(job(checkpoint, "safetensors"), 0, cold=False, timeout_s=120)
-    run = run_job(job(checkpoint, loader), 0, cold=False, timeout_s=120)
-    if isinstance(run.outcome, Failure):
-        assert run.outcome.kind in ("missing", "unusable")
-        assert run.outcome.reason
-        assert "\n" not in run.outcome.reason
-        return
-    assert isinstance(run.outcome, Sample)
-    assert run.content == reference.content
-    assert run.outcome.payload_bytes == PAYLOAD
-    assert run.outcome.cpu_s > 0
-    assert run.outcome.proof is None
+def test_each_loader_loads_the_same_or_says_why_not(checkpoint: Checkpoint) -> None:
+    owned = [name for name, spec in LOADERS.items() if spec.owned]
+    runs = [run_job(job(checkpoint, name), 0, cold=False, timeout_s=120) for name in owned]
+    contents = {run.content for run in runs if isinstance(run.outcome, Sample)}
+    assert len(contents) == 1
+    for run in runs:
+        if isinstance(run.outcome, Failure):
+            assert run.outcome.kind in ("missing", "unusable")
+            assert run.outcome.reason
+            assert "\n" not in run.outcome.reason
+            continue
+        assert run.outcome.payload_bytes == PAYLOAD
+        assert run.outcome.cpu_s > 0
+        assert run.outcome.proof is None
 
 
 def test_other_bytes_than_the_model_are_no_result(checkpoint: Checkpoint) -> None:

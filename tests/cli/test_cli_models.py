@@ -273,8 +273,8 @@ def test_a_signal_stops_the_work_with_one_line(
     code: int,
     word: str,
 ) -> None:
-    mounted = slowfs(mb_per_s=5)
-    make_checkpoint(mounted.root / "model", shards=2, tensors=4, tensor_bytes=8 << 20)
+    mounted = slowfs(mb_per_s=40)
+    make_checkpoint(mounted.root / "model", shards=2, tensors=4, tensor_bytes=10 << 20)
     with subprocess.Popen(
         [*MODULE, "inspect", str(mounted.mount / "model"), "--digest", "--json"],
         stdout=subprocess.PIPE,

@@ -26,10 +26,14 @@ settings = json.loads(sys.argv[1])
 paths = {name: Path(path) for name, path in settings["paths"].items()}
 config = Config(**paths, **settings["limits"])
 seen = []
+def tell(now):
+    seen.append(tuple(now))
+    if settings["marker"]:
+        Path(settings["marker"]).touch()
 if settings["before"]:
     exec(settings["before"])
 try:
-    staged = warm.stage(sys.argv[2], config=config, progress=lambda now: seen.append(tuple(now)),
+    staged = warm.stage(sys.argv[2], config=config, progress=tell,
                         options=warm.CopyOptions(**settings["options"]), **settings["more"])
 except fxload.FxloadError as error:
     print(json.dumps({"error": type(error).__name__, "text": str(error)}))
@@ -44,10 +48,14 @@ def arguments(
     model: Path,
     *,
     before: str = "",
+    marker: Path | None = None,
     options: dict[str, Any] | None = None,
     more: dict[str, Any] | None = None,
 ) -> list[str]:
-    """The arguments of a Python process that stages `model`; `before` is code to run first."""
+    """The arguments of a Python process that stages `model`; `before` is code to run first.
+
+    `marker` is a file that it makes as soon as it is told of progress, its own or another's.
+    """
     settings = {
         "paths": {
             name: str(getattr(config, name))
@@ -58,6 +66,7 @@ def arguments(
             for name in ("warm_ram_limit_bytes", "warm_disk_limit_bytes")
         },
         "before": before,
+        "marker": "" if marker is None else str(marker),
         "options": options or {},
         "more": more or {},
     }
