@@ -40,6 +40,7 @@ __all__ = ["Checkpoint", "LoadReport", "load_checkpoint", "open_checkpoint"]
 
 _log = logging.getLogger(__name__)
 
+_ENGINES = ("auto", "io_uring", "pread")
 _PROGRESS_S = 0.1
 _WAIT_S = 1.0
 _CLOSE_S = 5.0
@@ -202,6 +203,8 @@ class Checkpoint:
             raise UsageError("a checkpoint is iterated once", path=self._model)
         self._iterated = True
         load = self._require_load()
+        if self._files is None:
+            raise UsageError("the checkpoint is closed", path=self._model)
         from fxload.tensors import TensorMaker
 
         maker = self._maker = TensorMaker(load)
@@ -281,7 +284,7 @@ class Checkpoint:
 
     def _require_load(self) -> Load:
         if self._load is None:
-            raise UsageError("the checkpoint is closed", path=self._model)
+            raise UsageError("the checkpoint was never opened", path=self._model)
         return self._load
 
     def close(self) -> None:
@@ -350,7 +353,9 @@ def open_checkpoint(
     Raises ModelNotFoundError, CheckpointError, StorageError, OutOfMemoryError, UsageError.
     """
     _check_device(device)
-    selection = Selection(tuple(include), tuple(exclude), select)
+    if engine not in _ENGINES:
+        raise UsageError(f"no I/O engine named {engine!r}", hint="one of " + ", ".join(_ENGINES))
+    selection = Selection(include, exclude, select)
     if digest and not selection.everything:
         raise UsageError("a digest covers every byte: it needs a load without filters")
     if budget_bytes is not None and budget_bytes <= 0:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["LoadIntoResult", "load_into"]
 
 _MAX_NAMED = 8
+_TOLERANT = "load with strict=False to go on without"
 
 
 class LoadIntoResult(NamedTuple):
@@ -49,14 +50,12 @@ def load_into(
         options: as in :func:`fxload.open_checkpoint`.
 
     Names and shapes are judged before the module is touched. Raises CheckpointError with the rule
-    ``missing-keys``, ``unexpected-keys``, ``shape-mismatch`` or ``meta-tensors``, and what
-    open_checkpoint raises.
+    ``missing-keys``, ``unexpected-keys``, ``shape-mismatch``, ``meta-tensors`` or, from a module
+    with hooks of its own, ``state-mismatch``; and what open_checkpoint raises.
     """
     with open_checkpoint(model, **options) as checkpoint:
         if _has_own_loading(module):
-            # Hooks may rename, merge or convert: they must see the whole state at once.
-            result = module.load_state_dict(dict(checkpoint), strict=strict, assign=assign)
-            return LoadIntoResult(list(result.missing_keys), list(result.unexpected_keys))
+            return _ask_module(module, checkpoint, strict=strict, assign=assign)
         state = _state(module)
         result = _compare(state, checkpoint.tensors)
         _judge(result, state, checkpoint, strict=strict, assign=assign)
@@ -114,10 +113,9 @@ def _judge(
             shown += f" and {len(listed) - _MAX_NAMED} more"
         raise CheckpointError(f"{reason}: {shown}", path=checkpoint.path, rule=rule, hint=hint)
 
-    tolerant = "load with strict=False to go on without"
     if strict:
-        refuse("the checkpoint lacks", result.missing_keys, "missing-keys", tolerant)
-        refuse("the module lacks", result.unexpected_keys, "unexpected-keys", tolerant)
+        refuse("the checkpoint lacks", result.missing_keys, "missing-keys", _TOLERANT)
+        refuse("the module lacks", result.unexpected_keys, "unexpected-keys", _TOLERANT)
     refuse(
         "shapes differ",
         (
@@ -139,15 +137,34 @@ def _judge(
 
 
 def _has_own_loading(module: nn.Module) -> bool:
+    """Whether a part renames, merges or converts what it loads; torch's own parts do not."""
     from torch import nn
 
     return any(
-        type(part)._load_from_state_dict is not nn.Module._load_from_state_dict
+        not type(part)._load_from_state_dict.__module__.startswith("torch.nn.modules.")
         or type(part).set_extra_state is not nn.Module.set_extra_state
         or part._load_state_dict_pre_hooks
         or part._load_state_dict_post_hooks
         for part in module.modules()
     )
+
+
+def _ask_module(
+    module: nn.Module, checkpoint: Checkpoint, *, strict: bool, assign: bool
+) -> LoadIntoResult:
+    """Torch's way, for modules whose hooks must see the whole state at once."""
+    content = dict(checkpoint)
+    for name, aliases in _state(module).items():
+        for alias in aliases.names:
+            if name not in content and alias in content:
+                content[name] = content[alias]
+    try:
+        result = module.load_state_dict(content, strict=strict, assign=assign)
+    except RuntimeError as error:
+        raise CheckpointError(
+            str(error), path=checkpoint.path, rule="state-mismatch", hint=_TOLERANT
+        ) from error
+    return LoadIntoResult(list(result.missing_keys), list(result.unexpected_keys))
 
 
 def _copy(target: torch.Tensor, tensor: torch.Tensor) -> None:

@@ -12,7 +12,7 @@ import statistics
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fxload._errors import UsageError
+from fxload._errors import CapacityError, UsageError
 from fxload.bench.peers import Job, loader_named
 from fxload.bench.runner import run_job
 from fxload.bench.sample import Failure, Sample
@@ -27,7 +27,7 @@ __all__ = ["Entry", "LoadComparison", "LoadPlan", "compare_loaders"]
 
 _ATTEMPTS = 3  # of a run that cannot be proven cold
 _LIMIT_REQUESTS = (1 << 20, 4 << 20, 8 << 20)
-_LIMIT_DEPTHS = (16, 32, 64, 128)
+_LIMIT_DEPTHS = (4, 16, 32, 128)
 _LIMIT_CELL_S = 3.0
 _LIMIT_FINALISTS = 2
 _FINAL_KINDS = frozenset({"missing", "unusable"})
@@ -106,11 +106,19 @@ def compare_loaders(
 ) -> LoadComparison:
     """Run all rounds. ``progress`` gets what is being run, runs done and runs in all.
 
-    Raises UsageError for an unknown loader, or for cold rounds of files that are in memory.
+    Raises UsageError for an unknown loader, or for cold rounds of files that are in memory;
+    CapacityError for a model that the memory cannot hold.
     """
     entries = [Entry(loader_named(name)) for name in dict.fromkeys(plan.loaders)]
     if plan.rounds < 1:
         raise UsageError("--rounds wants at least 1")
+    if plan.payload_bytes > plan.memory_bytes:
+        raise CapacityError(
+            f"{plan.payload_bytes} bytes of tensors do not fit into the {plan.memory_bytes} "
+            "bytes of memory that are available",
+            path=plan.model,
+            hint="measure a smaller model, or raise the memory limit",
+        )
     comparison = LoadComparison(plan, entries, [], [], [])
     if plan.cold:
         _refuse_memory_files(plan.paths)

@@ -11,6 +11,7 @@ A read is proven cold by one of, in this order:
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -34,6 +35,8 @@ __all__ = [
 _COLD_SHARE = 0.99
 _WARM_CHUNK_BYTES = 8 << 20
 _COUNTER_FILE = ".slowfs"
+# What read-only file systems answer to fsync: they have nothing to write back.
+_NO_FSYNC = frozenset({errno.EINVAL, errno.EROFS, errno.ENOSYS, errno.EBADF, errno.ENOTSUP})
 
 
 @dataclass(frozen=True)
@@ -112,10 +115,18 @@ def evict(paths: Sequence[str]) -> None:
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            os.fsync(descriptor)
+            _write_back(descriptor)
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(descriptor)
+
+
+def _write_back(descriptor: int) -> None:
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_FSYNC:
+            raise
 
 
 def read_into_cache(paths: Sequence[str]) -> None:

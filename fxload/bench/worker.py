@@ -95,7 +95,9 @@ def run(job: Job) -> dict[str, object]:
         "elapsed_s": elapsed_s,
         "cpu_s": cpu_s,
         "first_tensor_s": first_s,
-        "peak_over_payload_bytes": peak_bytes - baseline_bytes - payload_bytes,
+        "peak_over_payload_bytes": (
+            peak_bytes - baseline_bytes - payload_bytes if spec.owned else None
+        ),
         "counters": asdict(spent),
         "content": content_digest(tensors) if job.verify and spec.owned else None,
         "details": own.details() if own is not None else {},

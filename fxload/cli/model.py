@@ -55,4 +55,3 @@ def open_model(shards: ShardList) -> Iterator[OpenModel]:
         yield OpenModel(shards, files, infos, headers, allowed_tensors(shards, headers))
     finally:
         files.close()
-

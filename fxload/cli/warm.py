@@ -32,7 +32,7 @@ def warm(
     engine: Annotated[str, typer.Option(help="auto, io_uring or pread.")] = "auto",
     json_output: JsonOption = False,
 ) -> None:
-    """Stage a model in memory or on a local disk, checked while it is copied."""
+    """Stage a model in memory or on a local disk."""
     from fxload.cli.units import format_bytes, format_seconds, parse_size
     from fxload.warm import stage
     from fxload.warm.copying import CopyOptions

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fxload._errors import ModelNotFoundError, StorageError
+from fxload._errors import FxloadError, ModelNotFoundError
 from fxload.warm.entry import read_trusted, touch
 from fxload.warm.locks import FileLock
 from fxload.warm.manifest import MANIFEST, load_marker
@@ -137,6 +137,6 @@ def hold_path(path: Path) -> EntryHold | None:
             try:
                 load_marker(folder.parent.parent / "fxload-store.json")
                 return hold_entry(folder)
-            except (ModelNotFoundError, StorageError):
+            except FxloadError:
                 return None
     return None

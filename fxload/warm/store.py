@@ -52,8 +52,9 @@ class Store:
         path = path.absolute()
         with os_errors(path, "use the store folder"):
             if create:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                make_folder(path)
+                missing = [folder for folder in path.parents if not folder.exists()]
+                for folder in (*reversed(missing), path):
+                    make_folder(folder)
             elif not os.path.lexists(path):
                 return None
             root = _safe(path)

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import json
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,6 +13,11 @@ from fxload.bench.physical import (
     read_into_cache,
     resident,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import SlowFsFactory
 
 GB = 10**9
 
@@ -53,24 +57,15 @@ def test_the_mount_counts_are_preferred_where_it_serves_them(tmp_path: Path) -> 
     assert after.since(Counters(None, None)) == Counters(None, None)
 
 
-def test_counters_of_a_mount_are_read_from_its_top(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "models").mkdir()
-    file = tmp_path / "models" / "a.safetensors"
-    file.write_bytes(b"x")
-    (tmp_path / ".slowfs").write_text(json.dumps({"reads": 3, "read_bytes": 4096}))
-    real = Path.stat
-
-    def stat(self: Path, **options: bool) -> os.stat_result:
-        answer = real(self, **options)
-        inside = self.is_relative_to(tmp_path)
-        fields = list(answer[:10])
-        fields[2] = 77 if inside else 78
-        return os.stat_result(fields)
-
-    monkeypatch.setattr(Path, "stat", stat)
-    assert read_counters([str(file), str(file)]).mount_bytes == 4096
+def test_counters_of_a_mount_are_read_from_its_top(slowfs: SlowFsFactory) -> None:
+    mounted = slowfs()
+    (mounted.root / "models").mkdir()
+    (mounted.root / "models" / "a.safetensors").write_bytes(bytes(1 << 20))
+    paths = [str(mounted.mount / "models" / "a.safetensors")]
+    before = read_counters(paths * 2)
+    assert before.mount_bytes == mounted.counters()["read_bytes"]
+    read_into_cache(paths)
+    assert read_counters(paths).since(before).mount_bytes == 1 << 20
 
 
 def test_evicting_makes_the_next_read_physical(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from fxload.cli.app import main
 if TYPE_CHECKING:
     from tests.conftest import CheckpointFactory, SlowFsFactory
     from tests.support.checkpoints import Checkpoint
+    from tests.support.isolation import Isolation
 
 MODULE = [sys.executable, "-m", "fxload.cli.app"]
 OLD_NS = 10**18  # digests of files that have just changed are not remembered
@@ -291,3 +292,17 @@ def test_a_signal_stops_the_work_with_one_line(
     assert json.loads(out)["error"]["exit_code"] == code
     assert word in err.splitlines()[-1]
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("command", ["doctor", "inspect", "warm"])
+def test_a_folder_of_another_user_is_one_line(
+    unprivileged: Isolation, public_folder: Path, command: str, make_checkpoint: CheckpointFactory
+) -> None:
+    model = make_checkpoint(public_folder / "secret", shards=1).path
+    model.chmod(0o700)
+    done = unprivileged.run(*MODULE, command, model, "--json", check=False)
+    assert done.returncode == 1, done.stderr
+    error = json.loads(done.stdout)["error"]
+    assert str(model) in error["message"]
+    assert "ermission" in error["message"]
+    assert done.stderr == f"fxload: {error['message']}\n"
