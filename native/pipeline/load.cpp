@@ -44,6 +44,7 @@ struct Load::State {
   std::unique_ptr<Lane> direct_lane;
   std::unique_ptr<Lane> cache_lane;
   size_t ahead_limit_bytes = 0;
+  uint64_t file_bytes = 0;
   TimePoint started = Clock::now();
 
   // Guarded by wakeup->mutex.
@@ -259,6 +260,7 @@ Result<std::unique_ptr<Load>> Load::start(std::vector<std::shared_ptr<File>> fil
                                           const LoadOptions& options) {
   auto state = std::make_shared<State>();
   state->files = std::move(files);
+  for (const auto& file : state->files) state->file_bytes += file->size();
   state->options = options;
   const bool any_direct = std::any_of(state->files.begin(), state->files.end(),
                                       [](const auto& file) { return file->direct().works; });
@@ -409,9 +411,7 @@ Result<std::vector<std::string>> Load::digests(TimePoint deadline) const {
     return state.leaves_done == state.leaves.size() || !state.failure.ok() || state.stopping;
   });
   if (!state.failure.ok()) return state.failure;
-  uint64_t file_bytes = 0;
-  for (const auto& file : state.files) file_bytes += file->size();
-  if (state.stats.landed_bytes != file_bytes || state.leaves_done != state.leaves.size()) {
+  if (state.stats.landed_bytes != state.file_bytes || state.leaves_done != state.leaves.size()) {
     return Status::error(Code::kUsage, "a digest needs every byte of every file");
   }
   std::vector<std::string> result;
@@ -469,6 +469,12 @@ uint64_t Load::close(TimePoint deadline) {
     }
   }
   lanes_.clear();
+  if (quarantined == 0) {
+    // The counters outlive the load; its threads, rings and open files do not.
+    state.direct_lane.reset();
+    state.cache_lane.reset();
+    state.files.clear();
+  }
   quarantine_->reap();
   return quarantined;
 }

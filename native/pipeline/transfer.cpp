@@ -388,6 +388,13 @@ uint64_t Transfer::close(TimePoint deadline) {
   };
   settle(workers_);
   settle(lanes_);
+  if (quarantined == 0) {
+    state.direct_lane.reset();
+    state.cache_lane.reset();
+    state.files.clear();
+    state.sinks.clear();
+    state.ring = RingMemory();
+  }
   quarantine_->reap();
   return quarantined;
 }

@@ -288,7 +288,8 @@ def test_a_signal_stops_the_work_with_one_line(
             time.sleep(0.01)
         process.send_signal(stop)
         out, err = process.communicate(timeout=30)
-    assert process.returncode == code
+    assert process.returncode == code, out + err
+    assert out.count("\n") == 1, out + err
     assert json.loads(out)["error"]["exit_code"] == code
     assert word in err.splitlines()[-1]
     assert "Traceback" not in err
@@ -300,7 +301,10 @@ def test_a_folder_of_another_user_is_one_line(
 ) -> None:
     model = make_checkpoint(public_folder / "secret", shards=1).path
     model.chmod(0o700)
-    done = unprivileged.run(*MODULE, command, model, "--json", check=False)
+    assert unprivileged.home is not None
+    config = {"XDG_CONFIG_HOME": str(unprivileged.home / ".config")}
+    user = unprivileged.but(env=config)
+    done = user.run(*MODULE, command, model, "--json", check=False)
     assert done.returncode == 1, done.stderr
     error = json.loads(done.stdout)["error"]
     assert str(model) in error["message"]
