@@ -24,7 +24,9 @@ def main(model: Path) -> None:
         for name, expected in load_file(file).items():
             found = loaded.pop(name)
             if found.dtype != expected.dtype or found.shape != expected.shape:
-                sys.exit(f"{name}: {found.dtype} {found.shape}, not {expected.dtype} {expected.shape}")
+                sys.exit(
+                    f"{name}: {found.dtype} {found.shape}, not {expected.dtype} {expected.shape}"
+                )
             if not torch.equal(as_bytes(found), as_bytes(expected)):
                 sys.exit(f"{name}: the bytes differ")
             compared_bytes += expected.nbytes

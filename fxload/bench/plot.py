@@ -98,6 +98,10 @@ def _label(loader: Mapping[str, Any]) -> str:
     return name if loader["owned"] else f"{name} (not owned)"
 
 
+def _size(size: int) -> str:
+    return f"{size >> 10} KiB" if size % (1 << 20) else f"{size >> 20} MiB"
+
+
 def plot_storage(report: Mapping[str, Any], file: Path) -> None:
     """Bandwidth as a heat map and as lines over the depth, one for each request size."""
     cells = [cell for cell in report["cells"] if cell["gb_per_s"]]
@@ -119,12 +123,12 @@ def plot_storage(report: Mapping[str, Any], file: Path) -> None:
                 shade = "black" if rate > 0.6 * top else "white"
                 heat.text(column, row, f"{rate:.2f}", ha="center", va="center", color=shade)
     heat.set_xticks(range(len(depths)), [str(depth) for depth in depths])
-    heat.set_yticks(range(len(requests)), [f"{size >> 10} KiB" for size in requests])
+    heat.set_yticks(range(len(requests)), [_size(size) for size in requests])
     heat.set_xlabel("requests in flight")
     heat.set_ylabel("request size")
     for size in requests:
         known = [(depth, rates[size, depth]) for depth in depths if (size, depth) in rates]
-        lines.plot(*zip(*known, strict=True), marker="o", label=f"{size >> 10} KiB")
+        lines.plot(*zip(*known, strict=True), marker="o", label=_size(size))
     lines.set_xscale("log", base=2)
     lines.set_xticks(depths, [str(depth) for depth in depths])
     lines.set_ylim(bottom=0)

@@ -14,12 +14,14 @@ from fxload.checkpoint.shards import allowed_tensors, find_shards
 from fxload.host_memory import read_host_memory
 from fxload.progress import Progress
 from fxload.warm.faults import os_errors
+from fxload.warm.source import identity_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from fxload.warm.source import Source
+
 
 __all__ = ["CopyOptions", "copy_checked", "drive", "ring_bytes"]
 
@@ -77,7 +79,7 @@ def copy_checked(
         for parent in {sink.parent for sink in sinks}:
             parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     files = FileSet(
-        [file.path for file in source.files],
+        [str(file.path) for file in source.files],
         whole_header=True,
         timeout_s=options.stall_timeout_s,
     )
@@ -105,7 +107,7 @@ def copy_checked(
             raise StorageError(
                 f"its bytes have the digest {digests[file.name]}, but {known} is remembered and "
                 "the file says that it did not change",
-                path=file.path,
+                path=str(file.path),
                 hint="check the storage; then read it again with: fxload inspect --digest",
             )
     _check_copy(source, folder)
@@ -133,12 +135,11 @@ def drive(transfer: Transfer, progress: Callable[[Progress], None]) -> None:
 
 def _check_identity(source: Source, files: FileSet) -> None:
     for file, info in zip(source.files, files.infos, strict=True):
-        listed = (file.device, file.inode, file.size_bytes, file.mtime_ns, file.ctime_ns)
         opened = (info.device, info.inode, info.size_bytes, info.mtime_ns, info.ctime_ns)
-        if listed != opened:
+        if identity_of(file.stat) != opened:
             raise ChangedError(
                 "the file changed between listing and opening it",
-                path=file.path,
+                path=str(file.path),
                 hint="wait until it is written, then try again",
             )
 
@@ -150,10 +151,10 @@ def _check_headers(source: Source, files: FileSet) -> None:
         if not file.weights:
             continue
         raw = files.head(number)
-        length = header_size(raw[:8], file.size_bytes, file.path)
+        length = header_size(raw[:8], file.size_bytes, str(file.path))
         if len(raw) < length:
             raw = files.read(number, 0, length)
-        headers.append(parse_header(raw[:length], file.size_bytes, file.path))
+        headers.append(parse_header(raw[:length], file.size_bytes, str(file.path)))
     allowed_tensors(source.shards, headers)
 
 

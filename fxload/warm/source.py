@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
-from fxload._errors import ModelNotFoundError
+from fxload.checkpoint.file_stat import stat_files
 from fxload.checkpoint.identity import model_digest
 from fxload.checkpoint.shards import find_shards
 from fxload.warm.faults import os_errors
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from fxload.checkpoint.file_stat import FileStat
     from fxload.checkpoint.shards import ShardList
 
-__all__ = ["Source", "SourceFile", "entry_name", "find_source"]
+__all__ = ["Source", "SourceFile", "entry_name", "find_source", "identity_of"]
 
 # Other formats' weights; an engine that is given safetensors does not read them.
 _OTHER_WEIGHTS = frozenset(
@@ -38,40 +39,14 @@ class SourceFile(NamedTuple):
     """A file to stage, and the identity that its digest is remembered by."""
 
     name: str
-    path: str
+    path: Path
     weights: bool
-    size_bytes: int
-    device: int
-    inode: int
-    mtime_ns: int
-    ctime_ns: int
+    stat: FileStat
 
-    @classmethod
-    def find(cls, root: Path, name: str, *, weights: bool) -> SourceFile:
-        """Look at a file without reading it.
-
-        Raises:
-            ModelNotFoundError: it is not there.
-            StorageError: it cannot be looked at.
-        """
-        path = root / name
-        with os_errors(path, "stage the file"):
-            try:
-                found = path.stat()
-            except FileNotFoundError as error:
-                raise ModelNotFoundError(
-                    "the file vanished while it was about to be staged", path=str(path)
-                ) from error
-        return cls(
-            name,
-            str(path),
-            weights,
-            found.st_size,
-            found.st_dev,
-            found.st_ino,
-            found.st_mtime_ns,
-            found.st_ctime_ns,
-        )
+    @property
+    def size_bytes(self) -> int:
+        """Its size."""
+        return self.stat.size_bytes
 
 
 @dataclass(frozen=True)
@@ -105,7 +80,8 @@ class Source:
     @property
     def key(self) -> str:
         """Names this source in this state: it changes when any file does."""
-        raw = json.dumps([self.file, [tuple(file) for file in self.files]])
+        files = [(file.name, identity_of(file.stat)) for file in self.files]
+        raw = json.dumps([str(self.root), self.file, files])
         return hashlib.sha256(raw.encode()).hexdigest()[:32]
 
 
@@ -119,21 +95,28 @@ def find_source(path: Path) -> Source:
         ModelNotFoundError, CheckpointError, StorageError: as :func:`find_shards`.
     """
     shards = find_shards(path)
-    weights = [SourceFile.find(shards.root, name, weights=True) for name in shards.files]
+    weights = _look(shards.root, shards.files, weights=True)
     file = path.name if path.is_file() else ""
     if file and shards.index is None:
-        return Source(shards.root, file, tuple(weights), (), shards)
-    kept: list[SourceFile] = []
+        return Source(shards.root, file, weights, (), shards)
     names, left_out = _beside(shards.root)
-    for name in names:
-        if name in shards.files:
-            continue
-        room = len(kept) < _SIDE_FILES_LIMIT and _is_side_file(shards.root / name)
-        if name == shards.index or (room and not name.endswith(_INDEX_SUFFIX)):
-            kept.append(SourceFile.find(shards.root, name, weights=False))
-        else:
-            left_out.append(name)
-    return Source(shards.root, file, (*weights, *kept), tuple(left_out), shards)
+    wanted = [name for name in names if name not in shards.files]
+    small = {
+        side.name: side
+        for side in _look(shards.root, [name for name in wanted if _may_stay(name)], weights=False)
+        if side.size_bytes <= _SIDE_FILE_LIMIT_BYTES or side.name == shards.index
+    }
+    if shards.index is not None and shards.index not in small:
+        (small[shards.index],) = _look(shards.root, [shards.index], weights=False)
+    kept = [small[name] for name in wanted if name in small][:_SIDE_FILES_LIMIT]
+    names_kept = {side.name for side in kept}
+    left_out += [name for name in wanted if name not in names_kept]
+    return Source(shards.root, file, (*weights, *kept), tuple(sorted(left_out)), shards)
+
+
+def identity_of(stat: FileStat) -> tuple[int, ...]:
+    """Device, inode, size, mtime and ctime: equal for the same file in the same state."""
+    return (stat.device, stat.inode, stat.size_bytes, stat.mtime_ns, stat.ctime_ns)
 
 
 def entry_name(files: Sequence[SourceFile], digests: Mapping[str, str]) -> tuple[str, str]:
@@ -179,9 +162,15 @@ def _beside(root: Path) -> tuple[list[str], list[str]]:
     return sorted(names), sorted(closed)
 
 
-def _is_side_file(path: Path) -> bool:
-    if path.suffix.lower() in _OTHER_WEIGHTS:
-        return False
-    with os_errors(path, "stage the file"):
-        found = path.stat()
-    return stat.S_ISREG(found.st_mode) and found.st_size <= _SIDE_FILE_LIMIT_BYTES
+def _may_stay(name: str) -> bool:
+    """Whether the name is not that of other weights, nor of an index of them."""
+    suffix = PurePosixPath(name).suffix.lower()
+    return suffix not in _OTHER_WEIGHTS and not name.endswith(_INDEX_SUFFIX)
+
+
+def _look(root: Path, names: Sequence[str], *, weights: bool) -> tuple[SourceFile, ...]:
+    paths = [root / name for name in names]
+    return tuple(
+        SourceFile(name, path, weights, stat)
+        for name, path, stat in zip(names, paths, stat_files(paths), strict=True)
+    )

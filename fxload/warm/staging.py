@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 
 from fxload._errors import CapacityError, ModelNotFoundError, UnsupportedError
 from fxload._version import __version__
+from fxload.checkpoint.file_stat import stat_files
 from fxload.checkpoint.identity import DigestMemory
 from fxload.config import load_config
 from fxload.progress import Progress
@@ -45,7 +46,7 @@ from fxload.warm.manifest import MANIFEST, Manifest, ManifestFile, write_durably
 from fxload.warm.place import choose_places
 from fxload.warm.registry import known_stores, register
 from fxload.warm.room import Demand, Reservation, evict_for, sweep_dead, take_out
-from fxload.warm.source import SourceFile, entry_name, find_source
+from fxload.warm.source import entry_name, find_source
 from fxload.warm.staged import StagedModel
 from fxload.warm.store import Store, make_folder, sync_path
 
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 
     from fxload.config import Config
     from fxload.warm.place import Place
-    from fxload.warm.source import Source
+    from fxload.warm.source import Source, SourceFile
 
 __all__ = ["stage"]
 
@@ -178,13 +179,13 @@ def _find(source: Source, memory: DigestMemory, stores: Iterable[Store]) -> Stag
 
 
 def _remembered(source: Source, memory: DigestMemory) -> dict[str, str]:
-    known = ((file.name, memory.lookup(file)) for file in source.files)
+    known = ((file.name, memory.lookup(file.stat)) for file in source.files)
     return {name: digest for name, digest in known if digest is not None}
 
 
 def _settle(source: Source) -> None:
     """Wait until a change during the copy could not go unseen for a coarse clock."""
-    newest = max(max(file.mtime_ns, file.ctime_ns) for file in source.files)
+    newest = max(max(file.stat.mtime_ns, file.stat.ctime_ns) for file in source.files)
     age = time.time_ns() - newest
     if 0 <= age < _RACY_NS:
         time.sleep((_RACY_NS - age) / 1e9 + 0.01)
@@ -237,7 +238,7 @@ def _stage(place: Place, task: _Task, *, evict: bool) -> StagedModel:
     finally:
         reservation.drop()
     entry = store.entries / name
-    kept = [task.memory.remember(file, digests[file.name]) for file in source.files]
+    kept = [task.memory.remember(file.stat, digests[file.name]) for file in source.files]
     if not all(kept):
         _log.warning(
             "%s: its digests cannot be remembered, a later load will not find the copy in %s",
@@ -260,23 +261,23 @@ def _stage(place: Place, task: _Task, *, evict: bool) -> StagedModel:
 def _complete(entry: Path, source: Source, digest: str, digests: Mapping[str, str]) -> None:
     """Step 5: the manifest, and every folder up to the entry's."""
     model = entry / "model"
-    files = []
+    # With the content only, times may reach the disk much later: they are part of the trust.
     for file in source.files:
-        # With the content only, times may reach the disk much later: they are part of the trust.
         with os_errors(model / file.name, "make the copy durable"):
             sync_path(model / file.name)
-        copy = SourceFile.find(model, file.name, weights=file.weights)
-        files.append(
-            ManifestFile(
-                name=file.name,
-                size_bytes=file.size_bytes,
-                digest=digests[file.name],
-                weights=file.weights,
-                inode=copy.inode,
-                mtime_ns=copy.mtime_ns,
-                ctime_ns=copy.ctime_ns,
-            )
+    copies = stat_files([model / file.name for file in source.files])
+    files = [
+        ManifestFile(
+            name=file.name,
+            size_bytes=file.size_bytes,
+            digest=digests[file.name],
+            weights=file.weights,
+            inode=copy.inode,
+            mtime_ns=copy.mtime_ns,
+            ctime_ns=copy.ctime_ns,
         )
+        for file, copy in zip(source.files, copies, strict=True)
+    ]
     manifest = Manifest(
         digest=digest,
         file=source.file,
@@ -316,7 +317,7 @@ def _remember_copy(
     files: Iterable[SourceFile], digests: Mapping[str, str], model: Path, memory: DigestMemory
 ) -> None:
     """Make the copy known, too, for those who are pointed at it by its path."""
-    for file in files:
-        copy = SourceFile.find(model, file.name, weights=file.weights)
+    names = [file.name for file in files]
+    for name, copy in zip(names, stat_files([model / name for name in names]), strict=True):
         if memory.lookup(copy) is None:
-            memory.remember(copy, digests[file.name])
+            memory.remember(copy, digests[name])

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fxload._errors import UsageError
+from fxload._errors import UnsupportedError, UsageError
 from fxload.bench.load import Entry, LoadComparison, LoadPlan
 from fxload.bench.peers import LOADERS
 from fxload.bench.physical import Proof
@@ -144,3 +145,11 @@ def test_the_grid_stays_within_memory_and_within_what_readers_take() -> None:
 def test_a_spread_leaves_out_what_is_unknown() -> None:
     assert spread([None, 3.0, 1.0]) == {"median": 2.0, "min": 1.0, "max": 3.0, "count": 2}
     assert spread([None]) is None
+
+
+def test_without_matplotlib_one_line_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(UnsupportedError, match=r"pip install 'fxload\[bench\]'"):
+        check_plot(tmp_path / "a.svg")

@@ -198,6 +198,9 @@ def test_other_spellings_of_an_entry_mean_the_same() -> None:
 
 
 def test_metadata_is_kept() -> None:
+    for without in ("{}", '{"__metadata__":null}', '{"__metadata__":{}}'):
+        raw, size = file_of(without, 0)
+        assert parse_header(raw, size, PATH).metadata == {}
     raw, size = file_of('{"__metadata__":{"format":"pt","note":"ä"}}', 0)
     assert parse_header(raw, size, PATH).metadata == {"format": "pt", "note": "ä"}
 

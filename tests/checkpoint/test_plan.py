@@ -187,6 +187,38 @@ def test_small_gaps_are_bridged_before_large_ones_and_wide_ones_never() -> None:
     assert plan.read_bytes == plan.wanted_bytes
 
 
+def test_only_the_smallest_gaps_are_paid_for() -> None:
+    size = 1 << 20
+    tensors = [u8(0, size), u8(size + 100_000, 2 * size), u8(2 * size + 50_000, 3 * size)]
+    plan = plan_tensors([FileShape(1 << 30)], [tensors], max_gap_bytes=1 << 20)
+    assert [extent.file_offset for extent in plan.extents] == [0, size + 100_000]
+
+
+def test_large_tensors_are_widened_before_tiny_ones() -> None:
+    file = FileShape(1 << 30, PAGE)
+    tiny, large = u8(100_004, 100_008), u8((1 << 20) + 2000, (1 << 20) + 22 * PAGE)
+    plan = plan_tensors([file], [[tiny, large]])
+    assert [is_direct(extent, file) for extent in plan.extents] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("tensors", "waste_percent"),
+    [
+        ([u8(PAGE + 8, PAGE + 16), u8(PAGE + 512, 16 * PAGE)], 5),
+        ([u8(PAGE, 16 * PAGE - 500), u8(16 * PAGE - 100, 16 * PAGE - 96)], 5),
+        ([u8(PAGE, 9 * PAGE - 500), u8(9 * PAGE - 100, 16 * PAGE)], 10),
+        ([u8(PAGE, 9 * PAGE), u8(9 * PAGE + 100, 16 * PAGE)], 5),
+    ],
+    ids=["before", "after", "shared", "adjacent"],
+)
+def test_what_lies_in_a_block_of_a_direct_extent_is_not_read_again(
+    tensors: list[TensorInfo], waste_percent: int
+) -> None:
+    file = FileShape(1 << 30, PAGE)
+    plan = plan_tensors([file], [tensors], max_gap_bytes=0, waste_percent=waste_percent)
+    assert plan.extents == (Extent(0, PAGE, 15 * PAGE, 0),)
+
+
 def test_a_tiny_tensor_far_from_others_is_read_exactly() -> None:
     file = FileShape(1 << 30, PAGE)
     tensors = [u8(offset, offset + 4) for offset in range(100_004, 1 << 24, 1 << 18)]
@@ -254,6 +286,29 @@ def test_whole_files_begin_on_pages(page_align: int, align: int) -> None:
     assert all(extent.destination % page_align == 0 for extent in plan.extents)
     assert plan.read_bytes == plan.wanted_bytes == 235_537
     assert plan.destination_of(3, 12) == plan.extents[2].destination + 12
+
+
+def test_the_last_block_of_a_whole_file_is_reserved_too() -> None:
+    files = [FileShape(100_001, 64 * KIB), FileShape(5000, PAGE)]
+    plan = plan_whole_files(files)
+    check_shape(plan, files)
+    assert plan.extents[1].destination == 128 * KIB
+    assert plan.space_bytes == 128 * KIB + 2 * PAGE
+
+
+def test_headers_that_are_known_are_not_read_again() -> None:
+    files = [
+        FileShape(1 << 20, PAGE, 3 * PAGE + 8),
+        FileShape(100, PAGE, 100),
+        FileShape(100, 1, 9),
+    ]
+    plan = plan_whole_files(files, page_align=64 * KIB)
+    check_shape(plan, files)
+    first, second, third = plan.extents
+    assert first == Extent(0, 3 * PAGE, (1 << 20) - 3 * PAGE, 3 * PAGE)
+    assert second[:3] == (1, 0, 100)
+    assert third[:3] == (2, 9, 91)
+    assert third.destination % (64 * KIB) == 9
 
 
 def test_a_plan_prints_itself_in_a_few_lines() -> None:

@@ -13,6 +13,7 @@
 // SLOWFS_ATTR_S      how long the kernel may believe attributes and names (default 1)
 // SLOWFS_CACHE       1: the kernel may keep file pages between opens, 0: it may not (default 1)
 // SLOWFS_FAULT       optional: the fault file, read anew for every request
+// SLOWFS_WITH_PARENT 1: end, and unmount, when the process that started slowfs ends (default 0)
 //
 // What crosses is counted: read the file .slowfs at the top of the mount, one JSON object with
 // reads, direct_reads, read_bytes, writes, written_bytes, opens, metadata, faults (requests that
@@ -41,11 +42,13 @@
 #include <fuse.h>
 #include <fuse_lowlevel.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
@@ -71,10 +74,18 @@ static double now_ns(void) {
   return t.tv_sec * 1e9 + t.tv_nsec;
 }
 
+static bool stopping(void) {
+  return fuse_session_exited(fuse_get_session(fuse_get_context()->fuse));
+}
+
+// Sleeps in short steps, so that an unmount does not wait for requests that take an hour.
 static void sleep_until(double when_ns) {
-  struct timespec t = {(time_t)(when_ns / 1e9), 0};
-  t.tv_nsec = (long)(when_ns - t.tv_sec * 1e9);
-  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR) {
+  for (double now = now_ns(); now < when_ns && !stopping(); now = now_ns()) {
+    const double step_ns = 50e6;
+    double until = when_ns - now < step_ns ? when_ns : now + step_ns;
+    struct timespec t = {(time_t)(until / 1e9), 0};
+    t.tv_nsec = (long)(until - t.tv_sec * 1e9);
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
   }
 }
 
@@ -97,10 +108,6 @@ static void charge(size_t size) {
 static void charge_meta(void) {
   atomic_fetch_add(&n_meta, 1);
   if (meta_ns > 0) sleep_until(now_ns() + meta_ns);
-}
-
-static bool stopping(void) {
-  return fuse_session_exited(fuse_get_session(fuse_get_context()->fuse));
 }
 
 // A fault of a request that moves no data: an errno or nothing.
@@ -344,6 +351,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   umask(0);  // the kernel has applied the caller's
+  if (setting("SLOWFS_WITH_PARENT", 0) != 0) prctl(PR_SET_PDEATHSIG, SIGTERM);
   faults_init(getenv("SLOWFS_FAULT"), stopping);
   latency_ns = setting("SLOWFS_LATENCY_US", 2000) * 1e3;
   meta_ns = setting("SLOWFS_META_US", 0) * 1e3;

@@ -93,7 +93,7 @@ def test_what_the_hub_cache_lacks_is_named(hub: Path) -> None:
     with pytest.raises(ModelNotFoundError, match="hf download org/name") as caught:
         resolve_model("org/name", CONFIG)
     assert str(hub) in str(caught.value)
-    snapshots = add_to_hub(hub, "org/name", {"main": COMMIT})
+    snapshots = add_to_hub(hub, "org/name", {"main": COMMIT, "refs/pr/7": COMMIT})
     with pytest.raises(ModelNotFoundError, match=f"not its revision v2; it has {COMMIT}"):
         resolve_model("org/name@v2", CONFIG)
     with pytest.raises(ModelNotFoundError, match="not its revision refs/pr"):
@@ -162,6 +162,7 @@ def test_names_of_nothing(model: str) -> None:
         "../org",
         "a/b/c",
         "org/name@../../x",
+        "org/name@a/../../x",
         "org/..",
         "model.safetensors",
         "org--name",

@@ -82,6 +82,22 @@ def write_checkpoint(
     return Checkpoint(path=folder, tensors=everything, files=files)
 
 
+def write_holes(file: Path, *, tensors: int, tensor_bytes: int) -> None:
+    """Write one large file of zeros that takes no room."""
+    header = {
+        f"layers.{number}.weight": {
+            "dtype": "U8",
+            "shape": [tensor_bytes],
+            "data_offsets": [number * tensor_bytes, (number + 1) * tensor_bytes],
+        }
+        for number in range(tensors)
+    }
+    text = json.dumps(header).encode()
+    with file.open("wb") as handle:
+        handle.write(len(text).to_bytes(8, "little") + text)
+        handle.truncate(8 + len(text) + tensors * tensor_bytes)
+
+
 def _random_bfloat16(size_bytes: int, generator: object) -> Tensor:
     import torch
 

@@ -140,6 +140,7 @@ def mount_slowfs(
         "SLOWFS_ATTR_S": str(attr_s),
         "SLOWFS_CACHE": str(int(keep_cache)),
         "SLOWFS_FAULT": str(faults.path),
+        "SLOWFS_WITH_PARENT": "1",
     }
     options = ["-o", "default_permissions"]
     if os.geteuid() == 0:

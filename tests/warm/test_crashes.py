@@ -199,3 +199,16 @@ def test_stager_ahead_that_hangs_ends_the_wait(
         assert str(config.warm_ram_dir) in str(caught.value)
         storage.faults.clear()
         assert not first.result()["reused"]
+
+
+def test_removal_that_was_cut_short_is_finished(model: Path, config: Config) -> None:
+    staged = warm.stage(model, config=config)
+    staging = config.warm_ram_dir / "staging"
+    # As a removal leaves it when it dies right after its rename, and halfway through.
+    staged.entry.rename(staging / "v1-early")
+    (staging / "v1-late/model").mkdir(parents=True)
+    (staging / "v1-late/model/weights").write_bytes(bytes(1000))
+    assert find(model, config) is None
+    freed = {report.store: report.freed_bytes for report in warm.sweep(config=config)}
+    assert freed[config.warm_ram_dir] > staged.size_bytes
+    assert leftovers(config.warm_ram_dir) == []

@@ -243,10 +243,10 @@ def test_touched_copy_is_not_served_but_staged_again(model: Path, config: Config
 def test_wrong_bytes_of_an_unchanged_source_are_refused(copies: Copies, config: Config) -> None:
     source = copies.take("a")
     file = next(file for file in find_source(source).files if file.weights)
-    DigestMemory(config.state_dir).remember(file, "0" * 32)
+    DigestMemory(config.state_dir).remember(file.stat, "0" * 32)
     with pytest.raises(fxload.StorageError, match="remembered") as caught:
         warm.stage(source, config=config)
-    assert caught.value.path == file.path
+    assert caught.value.path == str(file.path)
     assert warm.list_entries(config=config).entries == ()
     assert leftovers(config.warm_ram_dir) == []
 
