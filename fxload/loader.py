@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from fxload._collector import paused_collector
 from fxload._errors import FxloadError, OutOfMemoryError, UnsupportedError, UsageError
 from fxload._native import FileSet, Load, MemoryPool
 from fxload.checkpoint.file_stat import stat_files
@@ -131,13 +132,16 @@ class Checkpoint:
             for head, info in zip(heads, infos, strict=True)
         ]
         # Without a filter the plan needs no tensor names: the storage works while they are parsed.
-        if selection.everything:
-            plan = plan_whole_files(
-                [
-                    FileShape(info.size_bytes, info.offset_align or 1, 0 if options.digest else size)
-                    for info, size in zip(infos, sizes, strict=True)
-                ]
+        shapes = [
+            FileShape(
+                info.size_bytes,
+                max(1, info.offset_align, info.memory_align),
+                0 if options.digest else size,
             )
+            for info, size in zip(infos, sizes, strict=True)
+        ]
+        if selection.everything:
+            plan = plan_whole_files(shapes)
             self._start(plan)
         headers = self._parse(heads)
         self._headers = headers
@@ -146,7 +150,6 @@ class Checkpoint:
         ]
         self._wanted_bytes = sum(t.end - t.begin for tensors in self._wanted for t in tensors)
         if not selection.everything:
-            shapes = [FileShape(info.size_bytes, info.offset_align or 1) for info in infos]
             plan = plan_tensors(shapes, self._wanted)
             self._start(plan)
         self._plan = plan
@@ -380,7 +383,7 @@ def load_checkpoint(
     model: str | os.PathLike[str], *, device: str | torch.device = "cpu", **options: Any
 ) -> dict[str, torch.Tensor]:
     """Load a whole checkpoint: name → tensor, on the device. Options as in open_checkpoint."""
-    with open_checkpoint(model, device=device, **options) as checkpoint:
+    with open_checkpoint(model, device=device, **options) as checkpoint, paused_collector():
         return dict(checkpoint)
 
 

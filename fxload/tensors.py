@@ -48,6 +48,7 @@ class TensorMaker:
             return torch.empty(shape, dtype=dtype)
         lease = self._load.lease(destination, info.end - info.begin)
         if destination % dtype.itemsize == 0:
-            return torch.frombuffer(lease, dtype=dtype).view(shape)
+            # Not view(): a tensor that is no view of another may be made a parameter, and costs less.
+            return torch.frombuffer(lease, dtype=dtype).resize_(shape)
         self.realigned_bytes += len(lease)
         return torch.frombuffer(lease, dtype=torch.uint8).clone().view(dtype).view(shape)

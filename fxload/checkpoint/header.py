@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from fxload._collector import paused_collector
 from fxload._errors import CheckpointError, UsageError
 from fxload.checkpoint._objection import explain
 from fxload.checkpoint._reference import reference_objection
@@ -123,9 +124,10 @@ def parse_header(raw: bytes, file_size: int, path: str) -> Header:
     objection = reference_objection(raw, file_size, path)
     if objection is not None:
         raise explain(objection, raw, file_size, path)
-    document: dict[str, Any] = json.loads(raw[8:].decode("utf-8"))
-    metadata = document.pop("__metadata__", None) or {}
-    return Header(size, _tensors(document, size), metadata)
+    with paused_collector():
+        document: dict[str, Any] = json.loads(raw[8:].decode("utf-8"))
+        metadata = document.pop("__metadata__", None) or {}
+        return Header(size, _tensors(document, size), metadata)
 
 
 def _tensors(document: dict[str, Any], base: int) -> list[TensorInfo]:

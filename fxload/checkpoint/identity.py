@@ -15,14 +15,13 @@ import json
 import os
 import re
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fxload._errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
 __all__ = ["DigestMemory", "FileIdentity", "model_digest"]
 
@@ -55,6 +54,10 @@ class FileIdentity(Protocol):
     def ctime_ns(self) -> int:
         """When anything about the file changed; only the kernel sets it."""
 
+    @property
+    def opened_ns(self) -> int:
+        """Wall-clock time just before this description was made."""
+
 
 def model_digest(files: Iterable[tuple[str, int, str]]) -> str:
     """The digest of a checkpoint, ``fx1-`` and 32 hex digits, from those of its files.
@@ -82,15 +85,11 @@ def model_digest(files: Iterable[tuple[str, int, str]]) -> str:
 class DigestMemory:
     """Remembers the digests of files by device, inode, size, mtime and ctime.
 
-    Safe for any number of threads and processes: entries are whole or absent. ``clock_ns`` gives
-    the time in the same terms as the files' own times.
+    Safe for any number of threads and processes: entries are whole or absent.
     """
 
-    def __init__(
-        self, state_dir: str | os.PathLike[str], *, clock_ns: Callable[[], int] = time.time_ns
-    ) -> None:
+    def __init__(self, state_dir: str | os.PathLike[str]) -> None:
         self._folder = Path(state_dir) / "digests"
-        self._clock_ns = clock_ns
 
     def lookup(self, info: FileIdentity) -> str | None:
         """The digest of this very content, or None if there is the least doubt."""
@@ -112,14 +111,14 @@ class DigestMemory:
     def remember(self, info: FileIdentity, digest: str) -> bool:
         """Keep the digest of the content that ``info`` describes; return whether it was kept.
 
-        Not kept: a file that changed in the last 2 seconds (a second change may leave the same
-        times), or where the folder cannot be written.
+        Not kept: a file that had changed in the 2 seconds before it was opened (a second change,
+        while it was read, may have left the same times), or where the folder cannot be written.
 
         Raises UsageError if ``digest`` is not 32 hex digits.
         """
         if not _DIGEST.fullmatch(digest):
             raise UsageError(f"{digest!r} is no digest of a file")
-        if self._clock_ns() - max(info.mtime_ns, info.ctime_ns) < _RACY_NS:
+        if info.opened_ns - max(info.mtime_ns, info.ctime_ns) < _RACY_NS:
             return False
         path = self._entry_path(info)
         line = json.dumps(_entry(path.name, info, digest)) + "\n"

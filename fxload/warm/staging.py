@@ -221,6 +221,7 @@ def _stage(place: Place, task: _Task, *, evict: bool) -> StagedModel:
         for victim in evict_for(store, demand, place.limits, evict=evict):
             _log.info("evicted %s (%s) from %s", victim.name, victim.source, store.root)
         reservation = Reservation.make(store, demand, str(source.path))
+    opening_ns = time.time_ns()
     try:
         model = reservation.entry / "model"
         digests = copy_checked(
@@ -238,7 +239,11 @@ def _stage(place: Place, task: _Task, *, evict: bool) -> StagedModel:
     finally:
         reservation.drop()
     entry = store.entries / name
-    kept = [task.memory.remember(file.stat, digests[file.name]) for file in source.files]
+    # The copy began after the files had settled, and found them as they were listed.
+    kept = [
+        task.memory.remember(file.stat._replace(opened_ns=opening_ns), digests[file.name])
+        for file in source.files
+    ]
     if not all(kept):
         _log.warning(
             "%s: its digests cannot be remembered, a later load will not find the copy in %s",

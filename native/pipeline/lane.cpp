@@ -1,8 +1,14 @@
 #include "pipeline/lane.h"
 
+#include <algorithm>
 #include <chrono>
 
 namespace fxload {
+namespace {
+
+constexpr size_t kFirstRequests = 4;
+
+}  // namespace
 
 void Lane::push(const ReadRequest& request) {
   {
@@ -20,11 +26,15 @@ void Lane::stop() {
 void Lane::run(const OnDone& on_done) {
   std::vector<ReadRequest> batch;
   std::vector<ReadCompletion> done;
+  // The queue deepens with what comes back: filled at once, every request would share the link and
+  // the first would arrive with the last.
+  size_t allowed = std::min(kFirstRequests, reader_->depth());
   for (;;) {
     const bool stopping = stopping_.load(std::memory_order_acquire);
     {
       const std::lock_guard lock(mutex_);
-      const size_t room = stopping ? queue_.size() : reader_->depth() - reader_->in_flight();
+      const size_t room =
+          stopping ? queue_.size() : allowed - std::min(allowed, reader_->in_flight());
       const auto end = queue_.begin() + static_cast<long>(std::min(room, queue_.size()));
       batch.assign(queue_.begin(), end);
       queue_.erase(queue_.begin(), end);
@@ -39,6 +49,7 @@ void Lane::run(const OnDone& on_done) {
     }
     reader_->reap(done, Clock::now() + std::chrono::seconds(1));
     for (ReadCompletion& completion : done) on_done(completion.tag, std::move(completion.status));
+    allowed = std::min(reader_->depth(), allowed + 2 * done.size());
     done.clear();
   }
 }

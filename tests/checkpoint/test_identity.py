@@ -24,23 +24,25 @@ class Info:
     size_bytes: int
     mtime_ns: int
     ctime_ns: int
+    opened_ns: int
 
 
 def info_of(path: Path) -> Info:
+    """As seen by somebody who opens it a minute from now."""
     status = path.stat()
     return Info(
-        status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        status.st_dev,
+        status.st_ino,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+        time.time_ns() + 60_000_000_000,
     )
-
-
-def later_ns() -> int:
-    """A clock on which the files of a test are a minute old."""
-    return time.time_ns() + 60_000_000_000
 
 
 @pytest.fixture
 def memory(tmp_path: Path) -> DigestMemory:
-    return DigestMemory(tmp_path / "state", clock_ns=later_ns)
+    return DigestMemory(tmp_path / "state")
 
 
 @pytest.fixture
@@ -91,10 +93,10 @@ def test_every_part_of_the_identity_counts(memory: DigestMemory, shard: Path, fi
 def test_a_file_that_has_just_changed_is_not_remembered(
     tmp_path: Path, field: str, age_ns: int
 ) -> None:
-    memory = DigestMemory(tmp_path / "state", clock_ns=lambda: 10_000_000_000_000)
-    old = Info(1, 2, 3, 10**12, 10**12)
+    memory = DigestMemory(tmp_path / "state")
+    old = Info(1, 2, 3, 10**12, 10**12, opened_ns=10**13)
     assert memory.remember(old, ONE)
-    young = replace(old, inode=5, **{field: 10_000_000_000_000 - age_ns})
+    young = replace(old, inode=5, **{field: 10**13 - age_ns})
     assert not memory.remember(young, ONE)
     assert memory.lookup(young) is None
 
@@ -152,7 +154,7 @@ def test_an_entry_moved_to_another_file_is_not_believed(
 
 def test_a_state_folder_that_cannot_be_written_is_no_error(tmp_path: Path, shard: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    memory = DigestMemory(tmp_path / "file" / "state", clock_ns=later_ns)
+    memory = DigestMemory(tmp_path / "file" / "state")
     assert not memory.remember(info_of(shard), ONE)
     assert memory.lookup(info_of(shard)) is None
 

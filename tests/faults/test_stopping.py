@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.support.slowfs import SlowFs
 
 LOAD = """
-import sys, fxload
+import sys, torch, fxload  # numpy, for one, hides an interrupt that falls into its import
 try:
     fxload.load_checkpoint(sys.argv[1], engine=sys.argv[2])
 except KeyboardInterrupt:

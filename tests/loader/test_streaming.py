@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import itertools
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -167,3 +169,26 @@ def test_options_that_make_no_sense(
 ) -> None:
     with pytest.raises(fxload.FxloadError, match=reason):
         load_checkpoint(make_checkpoint().path, **options)
+
+
+def test_a_forked_child_ends_though_a_load_is_under_way(
+    make_checkpoint: CheckpointFactory,
+) -> None:
+    checkpoint = make_checkpoint(shards=2, tensors=10, tensor_bytes=4 * MIB)
+    code = f"""
+import os, warnings
+from fxload.loader import open_checkpoint
+warnings.simplefilter("ignore")  # forking beside threads is what is tried here
+with open_checkpoint({str(checkpoint.path)!r}, budget_bytes=32 << 20) as opened:
+    tensors = iter(opened)
+    kept = next(tensors)[1]
+    child = os.fork()
+    if child == 0:
+        kept.zero_()
+        opened.close()
+        del kept, tensors, opened
+        raise SystemExit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert len(list(tensors)) == 21
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)

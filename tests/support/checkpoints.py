@@ -70,6 +70,7 @@ def write_checkpoint(
         if shards > 1:
             name = f"model-{shard + 1:05}-of-{shards:05}.safetensors"
         save_file(content, folder / name, metadata={"format": "pt"})
+        (folder / name).chmod(0o644)  # it was written for its owner alone
         files.append(folder / name)
         everything |= content
         weight_map |= dict.fromkeys(content, name)

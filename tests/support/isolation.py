@@ -73,7 +73,11 @@ class Isolation:
     def environment(self) -> dict[str, str]:
         added = dict(self.env)
         if self.home is not None:
-            added |= {"HOME": str(self.home), "XDG_CACHE_HOME": str(self.home / ".cache")}
+            added |= {
+                "HOME": str(self.home),
+                "XDG_CACHE_HOME": str(self.home / ".cache"),
+                "XDG_CONFIG_HOME": str(self.home / ".config"),
+            }
         return {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **added}
 
     def run(

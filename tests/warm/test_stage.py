@@ -11,6 +11,7 @@ import fxload
 from fxload import warm
 from fxload.checkpoint.identity import DigestMemory, model_digest
 from fxload.checkpoint.shards import find_shards
+from fxload.warm.copying import copy_checked
 from fxload.warm.manifest import Manifest
 from fxload.warm.source import find_source
 from tests.warm.looking import content, find, leftovers
@@ -299,6 +300,22 @@ def test_source_that_changes_while_it_is_copied_is_refused(
     assert caught.value.path == str(storage.mount / "m" / shard.name)
     assert leftovers(config.warm_ram_dir) == []
     assert warm.list_entries(config=config).entries == ()
+
+
+def test_source_that_changed_since_it_was_listed_is_refused(copies: Copies, tmp_path: Path) -> None:
+    source = find_source(copies.take("a"))
+    config_file = source.root / "config.json"
+    config_file.write_text('{"model_type": "replace"}')
+    with pytest.raises(fxload.ChangedError, match="between listing and opening") as caught:
+        copy_checked(
+            source,
+            tmp_path,
+            remembered={},
+            memory_bytes=0,
+            options=warm.CopyOptions(),
+            progress=lambda _: None,
+        )
+    assert caught.value.path == str(config_file)
 
 
 def test_interrupt_leaves_nothing(model: Path, config: Config) -> None:
