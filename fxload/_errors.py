@@ -17,6 +17,8 @@ Each also derives from the builtin that a caller would expect, and says where it
 
 from __future__ import annotations
 
+import errno
+
 __all__ = [
     "CapacityError",
     "ChangedError",
@@ -145,6 +147,22 @@ _BY_CODE: dict[str, type[FxloadError]] = {
     "memory": OutOfMemoryError,
 }
 
+_HINTS_BY_ERRNO = {
+    errno.EACCES: "run as a user who may read it",
+    errno.EPERM: "run as a user who may do so",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.EIO: "look for the device in the kernel's log (dmesg)",
+    errno.ENOSPC: "free space on that file system",
+    errno.EROFS: "it is mounted read-only",
+}
+_HINTS_BY_CODE = {
+    "not_found": "check the path",
+    "truncated": "copy the file again",
+    "changed": "load again when nobody writes to it",
+    "deadline": "see whether the storage answers, or allow it more time (stall_timeout_s)",
+    "memory": "free memory, raise the limit, or stream with open_checkpoint(budget_bytes=…)",
+}
+
 
 def from_status(
     code: str,
@@ -156,5 +174,10 @@ def from_status(
 ) -> FxloadError:
     """Turn a native status into the exception that stands for it."""
     return _BY_CODE[code](
-        reason, path=path, offset=offset, length=length, os_errno=os_errno
+        reason,
+        path=path,
+        offset=offset,
+        length=length,
+        hint=_HINTS_BY_ERRNO.get(os_errno or 0, _HINTS_BY_CODE.get(code)),
+        os_errno=os_errno,
     )

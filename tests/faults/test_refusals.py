@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.checkpoints import evict
 from tests.support.isolation import NOBODY
 from tests.support.mounts import squashfs_overlay_mount
 
@@ -46,9 +47,10 @@ except fxload.FxloadError as error:
 
 @pytest.fixture
 def model(public_folder: Path, make_checkpoint: CheckpointFactory) -> Path:
-    folder = public_folder / "model"
-    make_checkpoint(folder, tensor_bytes=1 << 20)
-    return folder
+    """A model on disk of which the page cache holds nothing."""
+    written = make_checkpoint(public_folder / "model", tensor_bytes=1 << 20)
+    evict(written.files)
+    return written.path
 
 
 @pytest.mark.parametrize("refuse", ["io_uring", "io_uring_enosys"])

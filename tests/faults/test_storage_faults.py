@@ -59,7 +59,7 @@ def test_eio_leaves_nothing_behind(storage: Storage, engine: str) -> None:
 
 
 def test_short_reads_are_completed(storage: Storage, engine: str) -> None:
-    with storage.fs.faults.during("read short 3"):
+    with storage.fs.faults.during("direct-read short 3"):
         assert_loads(storage, engine)
     assert storage.fs.counters()["faults"] > 0
 

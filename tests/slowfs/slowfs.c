@@ -28,8 +28,9 @@
 //   WHAT     an errno, by number or name (5, EIO): the request fails with it
 //            hang: it is held until the line has left the fault file, or until unmount; then it
 //            goes on as if nothing had happened
-//            short: a read returns half of what was asked; eof: it returns nothing;
-//            flip: one bit of what it returns is wrong (read only)
+//            short: a read returns half of what was asked; eof: it returns nothing; flip: one bit
+//            of what it returns is wrong. To a short answer that is not for an O_DIRECT file the
+//            kernel adds zeros, and keeps them as the file's content
 //   EVERY_N  every N-th matching request, counted for each line since the file last changed
 //   GLOB     of the file's name (of its path from the top of the mount, if GLOB has a '/')
 //

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from torch import Tensor
@@ -81,6 +83,14 @@ def write_checkpoint(
         }
         (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     return Checkpoint(path=folder, tensors=everything, files=files)
+
+
+def evict(files: Iterable[Path]) -> None:
+    """Drop these files from the page cache, as far as the file system allows it."""
+    for file in files:
+        with file.open("rb") as handle:
+            os.fsync(handle.fileno())
+            os.posix_fadvise(handle.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def write_holes(file: Path, *, tensors: int, tensor_bytes: int) -> None:

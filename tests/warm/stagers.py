@@ -28,7 +28,7 @@ config = Config(**paths, **settings["limits"])
 seen = []
 def tell(now):
     seen.append(tuple(now))
-    if settings["marker"]:
+    if settings["marker"] and now.done_bytes > 0:
         Path(settings["marker"]).touch()
 if settings["before"]:
     exec(settings["before"])
@@ -54,7 +54,7 @@ def arguments(
 ) -> list[str]:
     """The arguments of a Python process that stages `model`; `before` is code to run first.
 
-    `marker` is a file that it makes as soon as it is told of progress, its own or another's.
+    `marker` is a file that it makes as soon as it is told of copied bytes, by it or another.
     """
     settings = {
         "paths": {

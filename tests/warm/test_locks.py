@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,29 @@ def test_removed_lock_file_is_not_taken(tmp_path: Path) -> None:
     assert second.path.stat().st_ino != os.fstat(late).st_ino
     os.close(late)
     second.close()
+
+
+def test_one_at_a_time_while_everybody_removes_the_file(tmp_path: Path) -> None:
+    inside: list[int] = []
+    most: list[int] = []
+
+    def work() -> None:
+        for _ in range(400):
+            while (lock := FileLock.try_take(tmp_path / "lock", create=True)) is None:
+                time.sleep(0)
+            inside.append(1)
+            most.append(len(inside))
+            time.sleep(0)
+            inside.pop()
+            lock.remove()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(most) == 1600
+    assert max(most) == 1
 
 
 def test_wait_ends_at_the_deadline(tmp_path: Path) -> None:

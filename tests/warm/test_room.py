@@ -210,6 +210,19 @@ def test_reservations_of_others_count_until_they_are_written(store: Store) -> No
     assert leftovers(store.root) == []
 
 
+def test_reservations_of_others_count_against_the_file_system(small_tmpfs: Path) -> None:
+    store = Store.open(small_tmpfs / "store", create=True)
+    assert store is not None
+    limits = Limits(memory=lambda: HostMemory(1 << 50, 1 << 50, ""))
+    with store.lock():
+        before = room(store, limits)[0]
+        other = Reservation.make(store, Demand(2 << 20), "other")
+        assert before - (2 << 20) <= room(store, limits)[0] <= before - (1 << 20)
+    other.drop()
+    with store.lock():
+        assert room(store, limits)[0] == before
+
+
 def test_damaged_entries_go_first(models: dict[str, Model], config: Config, store: Store) -> None:
     warm.stage(models["a"].path, config=config)
     newest = warm.stage(models["b"].path, config=config)
