@@ -150,7 +150,7 @@ class Load:
     def stats(self) -> dict[str, Any]:
         """engine, engine_reason, tuning_reason, request_bytes, depth, planned_bytes, landed_bytes,
         direct_bytes, cached_bytes, buffered_bytes, requests, over_budget_bytes, peak_bytes,
-        first_byte_s, elapsed_s, quarantined_bytes."""
+        small_pages, first_byte_s, elapsed_s, quarantined_bytes."""
     def close(self, timeout_s: float = 5.0) -> int:
         """Stop; wait for what is in flight; return the bytes left quarantined (0 normally)."""
 
@@ -187,5 +187,7 @@ def digest_bytes(data: Buffer) -> str:
 def quarantined_threads() -> int:
     """Threads that a system call still holds after their owner's deadline."""
 
-def copy_bandwidth(size_bytes: int, *, threads: int = 0, fresh: bool = True) -> float:
+def copy_bandwidth(
+    size_bytes: int, *, threads: int = 0, fresh: bool = True, huge_pages: bool = True
+) -> float:
     """Bytes a second of a parallel memory copy (into fresh or touched memory)."""

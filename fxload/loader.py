@@ -21,6 +21,7 @@ from fxload.progress import Progress
 from fxload.sources import resolve_model
 from fxload.warm.lookup import find_staged
 from fxload.warm.registry import known_stores
+from fxload.warm.staged import hold_path
 
 if TYPE_CHECKING:
     import os
@@ -367,7 +368,10 @@ def open_checkpoint(
         config = load_config()
     path = resolve_model(model, config)
     shards = find_shards(path)
-    copy, hold = _hold_copy(shards, config) if staged else (None, None)
+    hold: AbstractContextManager[object] | None = hold_path(path)  # a staged copy, named itself
+    copy = None
+    if staged and hold is None:
+        copy, hold = _hold_copy(shards, config)
     return Checkpoint(
         shards if copy is None else find_shards(copy.path),
         model=str(path),

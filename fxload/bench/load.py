@@ -201,7 +201,9 @@ def _run_cell(plan: LoadPlan, result: CellResult, round_index: int) -> None:
 def _copy(plan: LoadPlan, round_index: int) -> Sample:
     from fxload._native import copy_bandwidth
 
-    rate = copy_bandwidth(plan.payload_bytes, fresh=True)
+    rate = max(
+        copy_bandwidth(plan.payload_bytes, fresh=True, huge_pages=huge) for huge in (True, False)
+    )
     return Sample(round_index, plan.payload_bytes, plan.payload_bytes / rate, 0.0)
 
 

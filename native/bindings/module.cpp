@@ -148,16 +148,16 @@ NB_MODULE(_native, module) {
              nb::arg("length") = 0);
   module.def("digest_bytes", &digest_bytes, nb::arg("data"));
   module.def("copy_bandwidth",
-             [](size_t size_bytes, size_t threads, bool fresh) {
+             [](size_t size_bytes, size_t threads, bool fresh, bool huge_pages) {
                if (threads == 0) threads = std::max(1U, std::thread::hardware_concurrency());
                Result<double> rate = [&] {
                  const nb::gil_scoped_release unlocked;
-                 return copy_bandwidth(size_bytes, threads, fresh);
+                 return copy_bandwidth(size_bytes, threads, fresh, huge_pages);
                }();
                return value_of(std::move(rate));
              },
              nb::arg("size_bytes"), nb::kw_only(), nb::arg("threads") = 0,
-             nb::arg("fresh") = true);
+             nb::arg("fresh") = true, nb::arg("huge_pages") = true);
   module.def("quarantined_threads", [quarantine] { return quarantine->reap(); });
   bind_files(module, quarantine);
   bind_pipelines(module, quarantine);

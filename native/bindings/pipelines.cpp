@@ -107,6 +107,7 @@ nb::dict to_dict(const LoadStats& stats) {
   result["requests"] = stats.requests;
   result["over_budget_bytes"] = stats.over_budget_bytes;
   result["peak_bytes"] = stats.peak_bytes;
+  result["small_pages"] = stats.small_pages;
   result["first_byte_s"] = stats.first_byte_s;
   result["elapsed_s"] = stats.elapsed_s;
   result["quarantined_bytes"] = stats.quarantined_bytes;

@@ -16,7 +16,7 @@
 
 namespace fxload {
 
-Result<double> copy_bandwidth(size_t size, size_t threads, bool fresh) {
+Result<double> copy_bandwidth(size_t size, size_t threads, bool fresh, bool huge_pages) {
   if (size == 0) return Status::error(Code::kUsage, "a copy needs a size");
   constexpr size_t kStep = kHugePageBytes;
   // Larger than any cache, small enough to leave the memory to the destination.
@@ -33,7 +33,7 @@ Result<double> copy_bandwidth(size_t size, size_t threads, bool fresh) {
   if (::mprotect(to, steps * kStep, PROT_READ | PROT_WRITE) != 0) {
     status = Status::from_errno(errno, "get memory from the host");
   }
-  advise_huge(to, steps * kStep);
+  (void)::madvise(to, steps * kStep, huge_pages ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
   if (status.ok() && !fresh) status = touch(to, steps * kStep);
   double seconds = 0;
   if (status.ok()) {

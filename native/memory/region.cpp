@@ -78,6 +78,11 @@ void Region::hold(size_t first, size_t last) {
   for (size_t i = first; i <= last; ++i) holders_[i].fetch_add(1, std::memory_order_relaxed);
 }
 
+void Region::use_small_pages(size_t first) {
+  const size_t begin = first * window_bytes_;
+  if (begin < size_) (void)::madvise(base_ + begin, size_ - begin, MADV_NOHUGEPAGE);
+}
+
 void Region::drop(size_t first, size_t last) {
   bool gave_back = false;
   for (size_t i = first; i <= last; ++i) {

@@ -41,6 +41,8 @@ class Region {
   // Places the window with one holder, unless it is placed already. *touched as in the pool.
   Status acquire(size_t window, bool* touched);
   bool placed(size_t window) const;
+  // Windows from `first` on, none of them placed yet, get small pages.
+  void use_small_pages(size_t first);
   size_t live_windows() const { return live_windows_.load(std::memory_order_relaxed); }
   // Notifies `released`: not to be called with its mutex held.
   void drop(size_t first, size_t last);

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/wakeup.h"
+#include "memory/page_choice.h"
 #include "memory/touch.h"
 #include "pipeline/chunks.h"
 #include "pipeline/digest.h"
@@ -43,6 +44,7 @@ struct Load::State {
   std::vector<FileDigest> file_digests;
   std::unique_ptr<Lane> direct_lane;
   std::unique_ptr<Lane> cache_lane;
+  PageChoice pages;
   size_t ahead_limit_bytes = 0;
   uint64_t file_bytes = 0;
   TimePoint started = Clock::now();
@@ -70,6 +72,7 @@ struct Load::State {
   bool may_prepare() const;
   Status place_windows(size_t index);
   void prepare(size_t index, std::unique_lock<std::mutex>& lock);
+  Status touch_chunk(const Chunk& chunk);
   void hash_leaf(size_t index, std::unique_lock<std::mutex>& lock);
   void work();
   void complete(size_t index, Status status);
@@ -146,9 +149,7 @@ void Load::State::prepare(size_t index, std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   Status status;
   // A copy from the page cache touches its page itself, while it is still in the processor's cache.
-  if (fresh && chunk.route != Route::kCached) {
-    status = touch(region->data() + chunk.destination, chunk.length);
-  }
+  if (fresh && (chunk.route != Route::kCached || !pages.decided())) status = touch_chunk(chunk);
   if (status.ok()) {
     Lane& lane = chunk.route == Route::kDirect ? *direct_lane : *cache_lane;
     lane.push({files[chunk.file].get(), chunk.offset, chunk.length,
@@ -157,6 +158,19 @@ void Load::State::prepare(size_t index, std::unique_lock<std::mutex>& lock) {
     complete(index, std::move(status).at(files[chunk.file]->path(), chunk.offset, chunk.length));
   }
   lock.lock();
+}
+
+Status Load::State::touch_chunk(const Chunk& chunk) {
+  const double before_s = thread_cpu_s();
+  Status status = touch(region->data() + chunk.destination, chunk.length);
+  if (status.ok() && pages.record(chunk.length, thread_cpu_s() - before_s)) {
+    const std::lock_guard lock(wakeup->mutex);
+    stats.small_pages = true;
+    size_t first = fresh_window.size();
+    while (first > 0 && !region->placed(first - 1) && first > released_windows) --first;
+    region->use_small_pages(first);
+  }
+  return status;
 }
 
 void Load::State::hash_leaf(size_t index, std::unique_lock<std::mutex>& lock) {

