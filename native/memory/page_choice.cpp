@@ -17,17 +17,11 @@ bool PageChoice::record(size_t bytes, double cpu_s) {
   bytes_ += bytes;
   cpu_s_ += cpu_s;
   if (bytes_ < kEnoughBytes) return false;
-  decided_ = true;
   small_ = cpu_s_ > kTooMuchPerByte * static_cast<double>(bytes_);
   // Judged anew every few megabytes: backed memory may come first, and run out.
   bytes_ = 0;
   cpu_s_ = 0;
   return small_;
-}
-
-bool PageChoice::decided() const {
-  const std::lock_guard lock(mutex_);
-  return decided_;
 }
 
 double thread_cpu_s() {

@@ -17,14 +17,11 @@ class PageChoice {
   // Takes what touching some fresh memory in huge pages has cost. True once, when that has become
   // too much: from now on small pages are to be used.
   bool record(size_t bytes, double cpu_s);
-  // Enough has been seen to tell.
-  bool decided() const;
 
  private:
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   size_t bytes_ = 0;
   double cpu_s_ = 0;
-  bool decided_ = false;
   bool small_ = false;
 };
 

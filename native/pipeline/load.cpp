@@ -148,8 +148,7 @@ void Load::State::prepare(size_t index, std::unique_lock<std::mutex>& lock) {
   }
   lock.unlock();
   Status status;
-  // A copy from the page cache touches its page itself, while it is still in the processor's cache.
-  if (fresh && (chunk.route != Route::kCached || !pages.decided())) status = touch_chunk(chunk);
+  if (fresh) status = touch_chunk(chunk);
   if (status.ok()) {
     Lane& lane = chunk.route == Route::kDirect ? *direct_lane : *cache_lane;
     lane.push({files[chunk.file].get(), chunk.offset, chunk.length,

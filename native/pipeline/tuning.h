@@ -17,8 +17,8 @@ struct Tuning {
 // For reads that go to the storage. Large requests and a deep queue: an array across a network
 // needs latency × bandwidth in flight, and a local disk does not mind.
 Tuning tune_storage(bool direct);
-// For what is already in memory: one thread a processor, requests of a huge page, so that a page is
-// still in the cache from being zeroed when it is filled.
+// For what is already in memory: one thread a processor, requests of a huge page, so that pages are
+// still in the processor's cache from being touched when they are filled.
 Tuning tune_memory();
 
 }  // namespace fxload

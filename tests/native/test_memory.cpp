@@ -145,14 +145,10 @@ TEST_CASE("what is never placed leaves no mapping behind") {
 TEST_CASE("small pages are chosen once, when huge ones have cost too much") {
   constexpr size_t kMiB = size_t{1} << 20;
   PageChoice cheap;
-  CHECK_FALSE(cheap.decided());
   CHECK_FALSE(cheap.record(16 * kMiB, 0.002));
-  CHECK(cheap.decided());
   PageChoice dear;
   CHECK_FALSE(dear.record(4 * kMiB, 0.010));  // too little to tell
-  CHECK_FALSE(dear.decided());
   CHECK(dear.record(4 * kMiB, 0.010));
-  CHECK(dear.decided());
   CHECK_FALSE(dear.record(64 * kMiB, 1));
   PageChoice later;
   CHECK_FALSE(later.record(1024 * kMiB, 0.1));

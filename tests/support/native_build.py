@@ -23,7 +23,7 @@ def cmake(folder: Path, definitions: list[str]) -> None:
     """
     # cmake and ninja come from the environment that this interpreter belongs to.
     path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
-    defined = [f"-DPython_EXECUTABLE={sys.executable}", *(f"-D{each}" for each in definitions)]
+    defined = [f"-D{each}" for each in definitions]
     for command in (
         ["cmake", "-S", str(CHECKOUT), "-B", str(folder), "-G", "Ninja", *defined],
         ["cmake", "--build", str(folder)],
@@ -48,7 +48,7 @@ def main() -> None:
     arguments = parser.parse_args()
     folder = arguments.folder.resolve()
     if arguments.module:
-        cmake(folder, arguments.definitions)
+        cmake(folder, [f"Python_EXECUTABLE={sys.executable}", *arguments.definitions])
     else:
         print(build(folder, arguments.definitions))
 
