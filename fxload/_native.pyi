@@ -137,8 +137,8 @@ class Load:
         all has landed.
 
         Raises the error that keeps these bytes from landing; DeadlineError when the storage has
-        returned nothing for ``stall_timeout_s``. A caller that waits for bytes which the budget keeps back makes the budget be exceeded,
-        which is counted.
+        returned nothing for ``stall_timeout_s``. A caller that waits for bytes which the budget
+        keeps back makes the budget be exceeded, which is counted.
         """
     def lease(self, offset: int, length: int) -> Lease: ...
     def release_before(self, offset: int) -> None:

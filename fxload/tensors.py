@@ -9,7 +9,7 @@ from fxload.checkpoint.dtypes import storage_shape, torch_dtype
 if TYPE_CHECKING:
     import torch
 
-    from fxload._native import Load
+    from fxload._native import Lease, Load
     from fxload.checkpoint.header import TensorInfo
 
 __all__ = ["TensorMaker"]
@@ -24,9 +24,6 @@ class TensorMaker:
     """
 
     def __init__(self, load: Load) -> None:
-        import torch
-
-        self._torch = torch
         self._load = load
         self._dtypes: dict[str, torch.dtype] = {}
         self.realigned_bytes = 0
@@ -41,14 +38,16 @@ class TensorMaker:
 
     def make(self, info: TensorInfo, destination: int) -> torch.Tensor:
         """The tensor whose bytes have landed at ``destination``."""
-        torch = self._torch
+        import torch
+
         dtype = self._dtypes[info.dtype]
         shape = info.shape if info.dtype != "F4" else storage_shape(info.dtype, info.shape)
         if info.begin == info.end:
             return torch.empty(shape, dtype=dtype)
-        lease = self._load.lease(destination, info.end - info.begin)
-        if destination % dtype.itemsize == 0:
-            # Not view(): a tensor that is no view of another may be made a parameter, and costs less.
-            return torch.frombuffer(lease, dtype=dtype).resize_(shape)
-        self.realigned_bytes += len(lease)
-        return torch.frombuffer(lease, dtype=torch.uint8).clone().view(dtype).view(shape)
+        memory: Lease | bytearray = self._load.lease(destination, info.end - info.begin)
+        if destination % dtype.itemsize:
+            self.realigned_bytes += len(memory)
+            memory = bytearray(memory)
+        # Not view(): that would cost more, and make every tensor a view of another.
+        made: torch.Tensor = torch.frombuffer(memory, dtype=dtype).resize_(shape)
+        return made

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fxload._errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from fxload.checkpoint.header import TensorInfo
 
@@ -26,8 +26,8 @@ class Selection:
     ``[…]``, match whole names and heed case; ``*`` crosses dots.
     """
 
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
+    include: Sequence[str] = ()
+    exclude: Sequence[str] = ()
     predicate: Callable[[str], bool] | None = None
 
     def __post_init__(self) -> None:
@@ -73,6 +73,6 @@ class Selection:
         return lambda name: all(test(name) for test in tests)
 
 
-def _any_of(globs: tuple[str, ...]) -> Callable[[str], object]:
+def _any_of(globs: Sequence[str]) -> Callable[[str], object]:
     # re keeps what it has compiled, so one name at a time costs no compilation either.
     return re.compile("|".join(fnmatch.translate(glob) for glob in globs)).match

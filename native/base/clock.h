@@ -12,8 +12,8 @@ using TimePoint = Clock::time_point;
 inline TimePoint after_seconds(double seconds) {
   constexpr double kLongest = 3600.0 * 24 * 365;
   const double bounded = std::clamp(seconds, 0.0, kLongest);
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                            std::chrono::duration<double>(bounded));
+  return Clock::now() +
+         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(bounded));
 }
 
 inline double seconds_between(TimePoint from, TimePoint to) {

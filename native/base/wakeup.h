@@ -13,7 +13,9 @@ struct Wakeup {
 
   void notify() {
     // Taking the mutex keeps a waiter between its check and its wait from missing this.
-    { const std::lock_guard lock(mutex); }
+    {
+      const std::lock_guard lock(mutex);
+    }
     changed.notify_all();
   }
 };

@@ -17,14 +17,13 @@ void raise(const Status& status) {
   const auto number = [](const std::optional<uint64_t>& value) {
     return value ? nb::object(nb::int_(*value)) : nb::none();
   };
-  const nb::object error = nb::module_::import_("fxload._errors")
-                               .attr("from_status")(
-                                   nb::str(std::string(code_name(detail.code)).c_str()),
-                                   text(detail.reason),
-                                   detail.path.empty() ? nb::none() : text(detail.path),
-                                   number(detail.offset), number(detail.length),
-                                   detail.os_errno != 0 ? nb::object(nb::int_(detail.os_errno))
-                                                        : nb::none());
+  const nb::object error =
+      nb::module_::import_("fxload._errors")
+          .attr("from_status")(
+              nb::str(std::string(code_name(detail.code)).c_str()), text(detail.reason),
+              detail.path.empty() ? nb::none() : text(detail.path), number(detail.offset),
+              number(detail.length),
+              detail.os_errno != 0 ? nb::object(nb::int_(detail.os_errno)) : nb::none());
   PyErr_SetObject(error.type().ptr(), error.ptr());
   throw nb::python_error();
 }

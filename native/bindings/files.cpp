@@ -27,8 +27,8 @@ struct FileInfo {
 std::vector<FileInfo> infos_of(const FileSet& set) {
   std::vector<FileInfo> infos;
   for (const auto& file : set.files()) {
-    infos.push_back({file->path(), file->identity(), file->opened_ns(), file->file_system(),
-                     file->direct()});
+    infos.push_back(
+        {file->path(), file->identity(), file->opened_ns(), file->file_system(), file->direct()});
   }
   return infos;
 }
@@ -47,8 +47,8 @@ FileSet* open_set(const nb::sequence& paths, const OpenOptions& options, double 
   for (nb::handle path : paths) names.push_back(decode_path(path));
   auto opened = std::make_shared<OpenedFiles>();
   const std::string first = names.empty() ? "" : names.front();
-  std::unique_ptr<FanOut> work = value_of(
-      open_files(std::move(names), options, quarantine, opened));
+  std::unique_ptr<FanOut> work =
+      value_of(open_files(std::move(names), options, quarantine, opened));
   if (!wait_interruptibly(timeout_s, [&](TimePoint slice) { return work->wait(slice); })) {
     raise(Status::error(Code::kDeadline, "opening and reading the first bytes took longer than " +
                                              std::to_string(timeout_s) + " s")
@@ -67,16 +67,16 @@ nb::bytes read_range(const FileSet& set, size_t index, uint64_t offset, size_t l
   } catch (const std::bad_alloc&) {
     raise(Status::error(Code::kMemory, "no memory").at(file->path(), offset, length));
   }
-  std::unique_ptr<FanOut> work = value_of(
-      FanOut::start(1, 1, set.quarantine(), [file, buffer, offset](size_t) -> Status {
+  std::unique_ptr<FanOut> work =
+      value_of(FanOut::start(1, 1, set.quarantine(), [file, buffer, offset](size_t) -> Status {
         Result<int> fd = file->buffered_fd();
         if (!fd.ok()) return fd.status();
         size_t done = 0;
         return system::read_exactly(*fd, *buffer, offset, file->path(), &done);
       }));
   if (!wait_interruptibly(timeout_s, [&](TimePoint slice) { return work->wait(slice); })) {
-    raise(Status::error(Code::kDeadline, "the read took too long")
-              .at(file->path(), offset, length));
+    raise(
+        Status::error(Code::kDeadline, "the read took too long").at(file->path(), offset, length));
   }
   check(work->first_error());
   return nb::bytes(buffer->data(), buffer->size());
@@ -153,17 +153,17 @@ void bind_files(nb::module_& module, std::shared_ptr<Quarantine> quarantine) {
                              {direct, head_bytes, whole_header, std::max<size_t>(1, threads)},
                              timeout_s, quarantine);
            }),
-           nb::arg("paths"), nb::kw_only(), nb::arg("direct") = true,
-           nb::arg("head_bytes") = 65536, nb::arg("whole_header") = false,
-           nb::arg("threads") = 32, nb::arg("timeout_s") = 120.0)
+           nb::arg("paths"), nb::kw_only(), nb::arg("direct") = true, nb::arg("head_bytes") = 65536,
+           nb::arg("whole_header") = false, nb::arg("threads") = 32, nb::arg("timeout_s") = 120.0)
       .def("__len__", [](const FileSet& set) { return set.files().size(); })
       .def_prop_ro("infos", &infos_of)
-      .def("head",
-           [](const FileSet& set, size_t file) {
-             const Head& head = set.head(file);
-             return nb::bytes(reinterpret_cast<const char*>(head.memory.get()), head.length);
-           },
-           nb::arg("file"))
+      .def(
+          "head",
+          [](const FileSet& set, size_t file) {
+            const Head& head = set.head(file);
+            return nb::bytes(reinterpret_cast<const char*>(head.memory.get()), head.length);
+          },
+          nb::arg("file"))
       .def("read", &read_range, nb::arg("file"), nb::arg("offset"), nb::arg("length"),
            nb::arg("timeout_s") = 120.0)
       .def("tuning", &tuning_of, nb::arg("file"))

@@ -1,6 +1,5 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
-
 #include <sys/mman.h>
 
 #include <cerrno>
@@ -59,8 +58,9 @@ Capability probe_dioalign() {
   Result<int> fd = (*file)->buffered_fd();
   if (!fd.ok()) return {false, fd.status().detail().reason};
   if (system::direct_alignment(*fd).known) return {true, ""};
-  return {false, "statx reports no STATX_DIOALIGN: the kernel is older than 6.1, the file system "
-                 "does not tell, or a filter refuses; 4096 is assumed"};
+  return {false,
+          "statx reports no STATX_DIOALIGN: the kernel is older than 6.1, the file system "
+          "does not tell, or a filter refuses; 4096 is assumed"};
 }
 
 Capability probe_populate() {
@@ -125,9 +125,9 @@ std::string digest_bytes(const nb::object& data) {
     const nb::gil_scoped_release unlocked;
     FileDigest digest(bytes.size());
     for (size_t i = 0; i < digest.leaves(); ++i) {
-      digest.set_leaf(i, bytes.subspan(i * kDigestLeafBytes,
-                                       std::min(kDigestLeafBytes,
-                                                bytes.size() - i * kDigestLeafBytes)));
+      digest.set_leaf(
+          i, bytes.subspan(i * kDigestLeafBytes,
+                           std::min(kDigestLeafBytes, bytes.size() - i * kDigestLeafBytes)));
     }
     text = digest.hex();
   }
@@ -147,17 +147,18 @@ NB_MODULE(_native, module) {
   module.def("residency", &residency, nb::arg("path"), nb::arg("offset") = 0,
              nb::arg("length") = 0);
   module.def("digest_bytes", &digest_bytes, nb::arg("data"));
-  module.def("copy_bandwidth",
-             [](size_t size_bytes, size_t threads, bool fresh, bool huge_pages) {
-               if (threads == 0) threads = std::max(1U, std::thread::hardware_concurrency());
-               Result<double> rate = [&] {
-                 const nb::gil_scoped_release unlocked;
-                 return copy_bandwidth(size_bytes, threads, fresh, huge_pages);
-               }();
-               return value_of(std::move(rate));
-             },
-             nb::arg("size_bytes"), nb::kw_only(), nb::arg("threads") = 0,
-             nb::arg("fresh") = true, nb::arg("huge_pages") = true);
+  module.def(
+      "copy_bandwidth",
+      [](size_t size_bytes, size_t threads, bool fresh, bool huge_pages) {
+        if (threads == 0) threads = std::max(1U, std::thread::hardware_concurrency());
+        Result<double> rate = [&] {
+          const nb::gil_scoped_release unlocked;
+          return copy_bandwidth(size_bytes, threads, fresh, huge_pages);
+        }();
+        return value_of(std::move(rate));
+      },
+      nb::arg("size_bytes"), nb::kw_only(), nb::arg("threads") = 0, nb::arg("fresh") = true,
+      nb::arg("huge_pages") = true);
   module.def("quarantined_threads", [quarantine] { return quarantine->reap(); });
   bind_files(module, quarantine);
   bind_pipelines(module, quarantine);

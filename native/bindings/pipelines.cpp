@@ -144,16 +144,17 @@ void bind_pipelines(nb::module_& module, std::shared_ptr<Quarantine> quarantine)
   nb::class_<MemoryPool>(module, "MemoryPool")
       .def(nb::new_(&make_pool), nb::kw_only(), nb::arg("window_bytes") = size_t{16} << 20,
            nb::arg("limit_bytes") = 0)
-      .def("prefault",
-           [](MemoryPool& pool, size_t size_bytes, size_t threads) {
-             Status status;
-             {
-               const nb::gil_scoped_release unlocked;
-               status = pool.prefault(size_bytes, threads_or_all(threads));
-             }
-             check(status);
-           },
-           nb::arg("size_bytes"), nb::kw_only(), nb::arg("threads") = 0)
+      .def(
+          "prefault",
+          [](MemoryPool& pool, size_t size_bytes, size_t threads) {
+            Status status;
+            {
+              const nb::gil_scoped_release unlocked;
+              status = pool.prefault(size_bytes, threads_or_all(threads));
+            }
+            check(status);
+          },
+          nb::arg("size_bytes"), nb::kw_only(), nb::arg("threads") = 0)
       .def_prop_ro("window_bytes", &MemoryPool::window_bytes)
       .def_prop_ro("retained_bytes", &MemoryPool::retained_bytes)
       .def_prop_ro("live_bytes", &MemoryPool::live_bytes)
@@ -176,19 +177,21 @@ void bind_pipelines(nb::module_& module, std::shared_ptr<Quarantine> quarantine)
            nb::arg("request_bytes") = 0, nb::arg("depth") = 0, nb::arg("digest") = false,
            nb::arg("use_page_cache") = true, nb::arg("stall_timeout_s") = 120.0)
       .def("wait_past", &wait_past, nb::arg("end"), nb::arg("timeout_s"))
-      .def("lease",
-           [](const Load& load, uint64_t offset, size_t length) {
-             return value_of(load.lease(offset, length));
-           },
-           nb::arg("offset"), nb::arg("length"))
+      .def(
+          "lease",
+          [](const Load& load, uint64_t offset, size_t length) {
+            return value_of(load.lease(offset, length));
+          },
+          nb::arg("offset"), nb::arg("length"))
       .def("release_before", &Load::release_before, nb::arg("offset"),
            nb::call_guard<nb::gil_scoped_release>())
-      .def("read_bytes",
-           [](const Load& load, uint64_t offset, size_t length) {
-             const RegionLease lease = value_of(load.lease(offset, length));
-             return nb::bytes(reinterpret_cast<const char*>(lease.data()), lease.size());
-           },
-           nb::arg("offset"), nb::arg("length"))
+      .def(
+          "read_bytes",
+          [](const Load& load, uint64_t offset, size_t length) {
+            const RegionLease lease = value_of(load.lease(offset, length));
+            return nb::bytes(reinterpret_cast<const char*>(lease.data()), lease.size());
+          },
+          nb::arg("offset"), nb::arg("length"))
       .def("digests", &load_digests)
       .def("stats", [](const Load& load) { return to_dict(load.stats()); })
       .def("close", &close_within<Load>, nb::arg("timeout_s") = 5.0);
@@ -204,32 +207,33 @@ void bind_pipelines(nb::module_& module, std::shared_ptr<Quarantine> quarantine)
                }
              }
              const auto opened = files.files();
-             TransferOptions options{std::move(paths), digest,         ring_bytes,
-                                     std::move(engine), request_bytes, depth,
-                                     use_page_cache,    limit_bytes_per_s, stall_timeout_s};
+             TransferOptions options{std::move(paths), digest, ring_bytes,     std::move(engine),
+                                     request_bytes,    depth,  use_page_cache, limit_bytes_per_s,
+                                     stall_timeout_s};
              Result<std::unique_ptr<Transfer>> transfer = [&] {
                const nb::gil_scoped_release unlocked;
                return Transfer::start(opened, files.quarantine(), options);
              }();
              return value_of(std::move(transfer));
            }),
-           nb::arg("files"), nb::kw_only(), nb::arg("sinks") = nb::none(),
-           nb::arg("digest") = true, nb::arg("ring_bytes") = 0, nb::arg("engine") = "auto",
-           nb::arg("request_bytes") = 0, nb::arg("depth") = 0, nb::arg("use_page_cache") = true,
-           nb::arg("limit_bytes_per_s") = 0, nb::arg("stall_timeout_s") = 120.0)
-      .def("wait",
-           [](Transfer& transfer, double timeout_s) {
-             Status failure;
-             const bool done = wait_interruptibly(timeout_s, [&](TimePoint slice) {
-               Result<bool> waited = transfer.wait(slice);
-               if (waited.ok()) return *waited;
-               failure = waited.status();
-               return true;
-             });
-             check(failure);
-             return done;
-           },
-           nb::arg("timeout_s"))
+           nb::arg("files"), nb::kw_only(), nb::arg("sinks") = nb::none(), nb::arg("digest") = true,
+           nb::arg("ring_bytes") = 0, nb::arg("engine") = "auto", nb::arg("request_bytes") = 0,
+           nb::arg("depth") = 0, nb::arg("use_page_cache") = true, nb::arg("limit_bytes_per_s") = 0,
+           nb::arg("stall_timeout_s") = 120.0)
+      .def(
+          "wait",
+          [](Transfer& transfer, double timeout_s) {
+            Status failure;
+            const bool done = wait_interruptibly(timeout_s, [&](TimePoint slice) {
+              Result<bool> waited = transfer.wait(slice);
+              if (waited.ok()) return *waited;
+              failure = waited.status();
+              return true;
+            });
+            check(failure);
+            return done;
+          },
+          nb::arg("timeout_s"))
       .def("digests", [](const Transfer& transfer) { return value_of(transfer.digests()); })
       .def("stats", [](const Transfer& transfer) { return to_dict(transfer.stats()); })
       .def("close", &close_within<Transfer>, nb::arg("timeout_s") = 5.0);

@@ -31,11 +31,21 @@ std::string file_system_name(long magic) {
     const char* name;
   };
   static constexpr std::array<Known, 16> kKnown{{
-      {0xEF53, "ext4"},      {0x58465342, "xfs"},     {0x01021994, "tmpfs"},
-      {0x858458f6, "ramfs"}, {0x794c7630, "overlay"}, {0x65735546, "fuse"},
-      {0x6969, "nfs"},       {0x9123683E, "btrfs"},   {0x73717368, "squashfs"},
-      {0x0BD00BD0, "lustre"}, {0xFF534D42, "cifs"},   {0xFE534D42, "smb2"},
-      {0x00C36400, "ceph"},  {0x47504653, "gpfs"},    {0xF2F52010, "f2fs"},
+      {0xEF53, "ext4"},
+      {0x58465342, "xfs"},
+      {0x01021994, "tmpfs"},
+      {0x858458f6, "ramfs"},
+      {0x794c7630, "overlay"},
+      {0x65735546, "fuse"},
+      {0x6969, "nfs"},
+      {0x9123683E, "btrfs"},
+      {0x73717368, "squashfs"},
+      {0x0BD00BD0, "lustre"},
+      {0xFF534D42, "cifs"},
+      {0xFE534D42, "smb2"},
+      {0x00C36400, "ceph"},
+      {0x47504653, "gpfs"},
+      {0xF2F52010, "f2fs"},
       {0x2FC12FC1, "zfs"},
   }};
   for (const Known& known : kKnown) {
@@ -87,16 +97,16 @@ Result<std::shared_ptr<File>> File::open(const std::string& path, bool want_dire
     file->buffered_fd_ = std::move(fd);
   }
   const int any_fd = file->direct_fd_.valid() ? file->direct_fd_.get() : file->buffered_fd_.get();
-  struct stat st {};
+  struct stat st{};
   if (::fstat(any_fd, &st) != 0) return Status::from_errno(errno, "stat").at(path);
   if (!S_ISREG(st.st_mode)) {
-    return Status::error(Code::kUsage, S_ISDIR(st.st_mode) ? "is a folder, not a file"
-                                                           : "is not a regular file")
+    return Status::error(Code::kUsage,
+                         S_ISDIR(st.st_mode) ? "is a folder, not a file" : "is not a regular file")
         .at(path);
   }
   file->identity_ = identity_of(st);
   file->owner_ = st.st_uid;
-  struct statfs fs {};
+  struct statfs fs{};
   if (::fstatfs(any_fd, &fs) != 0) return Status::from_errno(errno, "statfs").at(path);
   file->file_system_ = file_system_name(fs.f_type);
   if (Status status = file->probe_direct(head, head_bytes); !status.ok()) return status;
@@ -152,7 +162,7 @@ Result<int> File::buffered_fd() const {
 }
 
 Status File::check_unchanged() const {
-  struct stat st {};
+  struct stat st{};
   int fd = direct_fd_.get();
   if (fd < 0) {
     const std::lock_guard lock(buffered_mutex_);

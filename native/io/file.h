@@ -29,8 +29,8 @@ FileIdentity identity_of(const struct stat& st);
 
 // How direct I/O has to be shaped on one file.
 struct DirectShape {
-  bool works = false;       // a real direct read came back
-  std::string reason;       // why not
+  bool works = false;  // a real direct read came back
+  std::string reason;  // why not
   uint32_t memory_align = 0;
   uint32_t offset_align = 0;
   bool from_statx = false;  // otherwise the alignments are assumed

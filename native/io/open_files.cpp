@@ -61,22 +61,21 @@ Result<std::unique_ptr<FanOut>> open_files(std::vector<std::string> paths,
   const size_t count = paths.size();
   const size_t unit = std::max<size_t>(page_bytes(), 4096);
   const size_t bytes = std::max(unit, static_cast<size_t>(align_up(options.head_bytes, unit)));
-  return FanOut::start(
-      count, options.threads, std::move(quarantine),
-      [paths = std::move(paths), options, unit, bytes, into](size_t i) -> Status {
-        Result<std::shared_ptr<std::byte>> memory = aligned_memory(unit, bytes);
-        if (!memory.ok()) return memory.status();
-        Head& head = into->heads[i];
-        head.memory = std::move(*memory);
-        Result<std::shared_ptr<File>> file =
-            File::open(paths[i], options.direct, {head.memory.get(), bytes}, &head.length);
-        if (!file.ok()) return file.status();
-        into->files[i] = std::move(*file);
-        if (!options.whole_header) return {};
-        const uint64_t end = header_end(head, *into->files[i]);
-        if (end <= head.length) return {};
-        return read_head(*into->files[i], unit, end, &head);
-      });
+  return FanOut::start(count, options.threads, std::move(quarantine),
+                       [paths = std::move(paths), options, unit, bytes, into](size_t i) -> Status {
+                         Result<std::shared_ptr<std::byte>> memory = aligned_memory(unit, bytes);
+                         if (!memory.ok()) return memory.status();
+                         Head& head = into->heads[i];
+                         head.memory = std::move(*memory);
+                         Result<std::shared_ptr<File>> file = File::open(
+                             paths[i], options.direct, {head.memory.get(), bytes}, &head.length);
+                         if (!file.ok()) return file.status();
+                         into->files[i] = std::move(*file);
+                         if (!options.whole_header) return {};
+                         const uint64_t end = header_end(head, *into->files[i]);
+                         if (end <= head.length) return {};
+                         return read_head(*into->files[i], unit, end, &head);
+                       });
 }
 
 }  // namespace fxload

@@ -16,9 +16,7 @@ namespace {
 // does with threads: it works on every kernel and under every seccomp filter.
 class PreadReader final : public Reader {
  public:
-  explicit PreadReader(size_t depth) : depth_(depth) {
-    threads_.reserve(depth);
-  }
+  explicit PreadReader(size_t depth) : depth_(depth) { threads_.reserve(depth); }
 
   Status start() {
     for (size_t i = 0; i < depth_; ++i) {

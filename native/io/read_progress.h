@@ -17,8 +17,7 @@ class ReadProgress {
   };
 
   ReadProgress() = default;
-  explicit ReadProgress(const ReadRequest& request)
-      : request_(request), direct_(request.direct) {}
+  explicit ReadProgress(const ReadRequest& request) : request_(request), direct_(request.direct) {}
 
   const ReadRequest& request() const { return request_; }
 

@@ -30,7 +30,7 @@ Status Sink::open() {
   if (failed != 0 && failed != EOPNOTSUPP && failed != ENOSYS) {
     return Status::from_errno(failed, "reserve space").at(path_, 0, size_bytes_);
   }
-  struct statfs fs {};
+  struct statfs fs{};
   if (::fstatfs(fd_.get(), &fs) == 0 && fs.f_type == kTmpfsMagic) return {};
   // Written past the page cache where that works: what has just been staged would push out what
   // others have in it.
@@ -56,8 +56,7 @@ Status Sink::write(uint64_t offset, std::span<std::byte> data) {
   if (direct_fd_.valid() && is_aligned(offset, kDirectUnit)) {
     const size_t padded = align_up(data.size(), kDirectUnit);
     std::memset(data.data() + data.size(), 0, padded - data.size());
-    const ssize_t put =
-        ::pwrite(direct_fd_.get(), data.data(), padded, static_cast<off_t>(offset));
+    const ssize_t put = ::pwrite(direct_fd_.get(), data.data(), padded, static_cast<off_t>(offset));
     if (put == static_cast<ssize_t>(padded)) return {};
     // Refused or cut short: the page cache takes the piece, and reports the storage's own faults.
   }

@@ -58,8 +58,8 @@ class UringReader final : public Reader {
     if (failed < 0) return Status::error(Code::kUnsupported, refusal(-failed));
     ring_ready_ = true;
     if (params.sq_entries < depth_ + 1) {
-      return Status::error(Code::kUnsupported, "io_uring gives a queue of only " +
-                                                   std::to_string(params.sq_entries));
+      return Status::error(Code::kUnsupported,
+                           "io_uring gives a queue of only " + std::to_string(params.sq_entries));
     }
     wake_fd_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!wake_fd_.valid()) return Status::from_errno(errno, "create an eventfd");
@@ -107,8 +107,7 @@ class UringReader final : public Reader {
     const double wait_s = std::max(0.0, seconds_between(Clock::now(), deadline));
     __kernel_timespec timeout{};
     timeout.tv_sec = static_cast<long long>(wait_s);
-    timeout.tv_nsec =
-        static_cast<long long>((wait_s - static_cast<double>(timeout.tv_sec)) * 1e9);
+    timeout.tv_nsec = static_cast<long long>((wait_s - static_cast<double>(timeout.tv_sec)) * 1e9);
     io_uring_cqe* first = nullptr;
     const int waited = io_uring_wait_cqe_timeout(&ring_, &first, &timeout);
     if (waited < 0 && waited != -ETIME && waited != -EINTR) return;
@@ -261,8 +260,8 @@ Capability probe(bool with_memory) {
   size_t head_bytes = 0;
   Result<std::shared_ptr<File>> file = File::open("/proc/self/exe", false, buffer, &head_bytes);
   if (!file.ok()) return {false, file.status().detail().reason};
-  ReadRequest request{file->get(), 0, std::min<size_t>(page, (*file)->size()), buffer.data(), 0,
-                      false};
+  ReadRequest request{file->get(),   0, std::min<size_t>(page, (*file)->size()),
+                      buffer.data(), 0, false};
   reader.submit({&request, 1});
   std::vector<ReadCompletion> done;
   const TimePoint deadline = after_seconds(5);

@@ -11,8 +11,8 @@ namespace fxload {
 
 Result<std::byte*> reserve_address_space(size_t size) {
   const size_t padded = size + kHugePageBytes;
-  void* mapped = ::mmap(nullptr, padded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                        -1, 0);
+  void* mapped =
+      ::mmap(nullptr, padded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapped == MAP_FAILED) return Status::from_errno(errno, "reserve address space");
   const auto at = reinterpret_cast<uintptr_t>(mapped);
   const uintptr_t aligned = align_up(at, kHugePageBytes);
@@ -101,7 +101,8 @@ RegionLease::RegionLease(std::shared_ptr<Region> region, uint64_t offset, size_t
 }
 
 RegionLease::~RegionLease() {
-  if (region_) region_->drop(region_->window_of(offset_), region_->window_of(offset_ + length_ - 1));
+  if (region_)
+    region_->drop(region_->window_of(offset_), region_->window_of(offset_ + length_ - 1));
 }
 
 }  // namespace fxload

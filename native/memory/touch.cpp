@@ -29,8 +29,6 @@ Status touch(std::byte* begin, size_t length) {
   return {};
 }
 
-void advise_huge(std::byte* begin, size_t length) {
-  (void)::madvise(begin, length, MADV_HUGEPAGE);
-}
+void advise_huge(std::byte* begin, size_t length) { (void)::madvise(begin, length, MADV_HUGEPAGE); }
 
 }  // namespace fxload

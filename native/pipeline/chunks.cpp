@@ -102,8 +102,8 @@ Result<std::vector<Chunk>> cut_chunks(std::span<const std::shared_ptr<File>> fil
     const uint64_t end = at + extent.length;
     while (at < end) {
       // The residency of a whole storage request decides the route of its parts.
-      const uint64_t block_end = std::min(end, align_down(at, storage_request_bytes) +
-                                                   storage_request_bytes);
+      const uint64_t block_end =
+          std::min(end, align_down(at, storage_request_bytes) + storage_request_bytes);
       Route route = direct ? Route::kDirect : Route::kBuffered;
       if (caches[extent.file].resident(at, block_end - at)) route = Route::kCached;
       const uint64_t step = route == Route::kCached

@@ -50,14 +50,14 @@ struct Load::State {
   TimePoint started = Clock::now();
 
   // Guarded by wakeup->mutex.
-  size_t next = 0;                 // first chunk that nobody prepares yet
-  size_t front = 0;                // chunks below have landed
+  size_t next = 0;   // first chunk that nobody prepares yet
+  size_t front = 0;  // chunks below have landed
   std::vector<bool> landed;
   std::vector<bool> in_flight;     // prepared and not completed
   std::vector<bool> awaits_hash;   // landed, and holding its windows until its leaf is hashed
   std::vector<bool> fresh_window;  // placed, and not known to be touched
   size_t completed = 0;
-  uint64_t ahead_bytes = 0;        // prepared and not completed
+  uint64_t ahead_bytes = 0;  // prepared and not completed
   uint64_t demanded_end = 0;
   size_t released_windows = 0;
   std::deque<size_t> ready_leaves;
@@ -105,8 +105,8 @@ bool Load::State::over_budget(size_t index) const {
        w <= region->window_of(chunk.destination + chunk.length - 1); ++w) {
     if (!region->placed(w)) ++wanted;
   }
-  return wanted > 0 && (region->live_windows() + wanted) * region->window_bytes() >
-                           options.budget_bytes;
+  return wanted > 0 &&
+         (region->live_windows() + wanted) * region->window_bytes() > options.budget_bytes;
 }
 
 bool Load::State::may_prepare() const {
@@ -285,8 +285,8 @@ Result<std::unique_ptr<Load>> Load::start(std::vector<std::shared_ptr<File>> fil
     return Status::error(Code::kUsage, "with a digest, requests are at most 8 MiB");
   }
   Result<std::vector<Chunk>> chunks =
-      cut_chunks(state->files, extents, space_bytes, options.use_page_cache,
-                 storage.request_bytes, memory.request_bytes);
+      cut_chunks(state->files, extents, space_bytes, options.use_page_cache, storage.request_bytes,
+                 memory.request_bytes);
   if (!chunks.ok()) return chunks.status();
   state->chunks = std::move(*chunks);
   Result<std::shared_ptr<Region>> region =
@@ -322,8 +322,8 @@ Result<std::unique_ptr<Load>> Load::start(std::vector<std::shared_ptr<File>> fil
     if (!reader.ok()) return reader.status();
     if (in_storage == 0) {
       state->stats.engine = (*reader)->name();
-      state->stats.engine_reason = cold_buffered > 0 ? "direct I/O does not work here"
-                                                     : "everything is in memory already";
+      state->stats.engine_reason =
+          cold_buffered > 0 ? "direct I/O does not work here" : "everything is in memory already";
       state->stats.depth = (*reader)->depth();
       if (cold_buffered == 0) {
         state->stats.request_bytes = memory.request_bytes;
@@ -347,8 +347,7 @@ Result<std::unique_ptr<Load>> Load::start(std::vector<std::shared_ptr<File>> fil
         lane->run([&](uint64_t tag, Status status) { state->complete(tag, std::move(status)); });
       });
     }
-    const size_t workers =
-        std::clamp<size_t>(std::thread::hardware_concurrency(), 1, kMostWorkers);
+    const size_t workers = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, kMostWorkers);
     for (size_t i = 0; i < workers && !state->chunks.empty(); ++i) {
       load->workers_.emplace_back("fxload-prepare", [state] { state->work(); });
     }

@@ -25,7 +25,7 @@ struct Extent {
 };
 
 struct LoadOptions {
-  size_t budget_bytes = 0;   // destination memory alive at once; 0: no bound
+  size_t budget_bytes = 0;  // destination memory alive at once; 0: no bound
   std::string engine = "auto";
   size_t request_bytes = 0;  // a power of two; 0: chosen
   size_t depth = 0;          // 0: chosen
@@ -42,15 +42,15 @@ struct LoadStats {
   size_t depth = 0;
   uint64_t planned_bytes = 0;
   uint64_t landed_bytes = 0;
-  uint64_t direct_bytes = 0;      // read with O_DIRECT
-  uint64_t cached_bytes = 0;      // were in the page cache, or on tmpfs
-  uint64_t buffered_bytes = 0;    // read from storage through the page cache
+  uint64_t direct_bytes = 0;    // read with O_DIRECT
+  uint64_t cached_bytes = 0;    // were in the page cache, or on tmpfs
+  uint64_t buffered_bytes = 0;  // read from storage through the page cache
   uint64_t requests = 0;
   uint64_t over_budget_bytes = 0;
-  uint64_t peak_bytes = 0;        // destination memory alive at once
-  bool small_pages = false;       // huge pages cost too much here
+  uint64_t peak_bytes = 0;   // destination memory alive at once
+  bool small_pages = false;  // huge pages cost too much here
   double first_byte_s = 0;
-  double elapsed_s = 0;           // to the last byte so far
+  double elapsed_s = 0;  // to the last byte so far
   uint64_t quarantined_bytes = 0;
 };
 

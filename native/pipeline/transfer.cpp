@@ -72,9 +72,9 @@ struct Transfer::State {
 
 TimePoint Transfer::State::earliest_next() const {
   if (options.limit_bytes_per_s == 0) return started;
-  return started + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(
-                       static_cast<double>(issued_bytes) /
-                       static_cast<double>(options.limit_bytes_per_s)));
+  return started +
+         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(
+             static_cast<double>(issued_bytes) / static_cast<double>(options.limit_bytes_per_s)));
 }
 
 // Sinks come first: their space is reserved before anything is copied.
@@ -212,7 +212,7 @@ Result<std::unique_ptr<Transfer>> Transfer::start(std::vector<std::shared_ptr<Fi
                                       [](const auto& file) { return file->direct().works; });
   const Tuning tuning = tune_storage(any_direct);
   const bool fixed_leaf = options.digest || !options.sinks.empty();
-  state->slot_bytes = fixed_leaf ? kDigestLeafBytes
+  state->slot_bytes = fixed_leaf                   ? kDigestLeafBytes
                       : options.request_bytes != 0 ? options.request_bytes
                                                    : tuning.request_bytes;
   std::vector<Extent> extents;
@@ -222,9 +222,8 @@ Result<std::unique_ptr<Transfer>> Transfer::start(std::vector<std::shared_ptr<Fi
     if (size > 0) extents.push_back({i, 0, size, space});
     space += align_up(size, kDigestLeafBytes);
   }
-  Result<std::vector<Chunk>> chunks =
-      cut_chunks(state->files, extents, space, options.use_page_cache, state->slot_bytes,
-                 state->slot_bytes);
+  Result<std::vector<Chunk>> chunks = cut_chunks(
+      state->files, extents, space, options.use_page_cache, state->slot_bytes, state->slot_bytes);
   if (!chunks.ok()) return chunks.status();
   state->chunks = std::move(*chunks);
   state->slot_of_chunk.resize(state->chunks.size());
@@ -310,18 +309,18 @@ Transfer::~Transfer() { close(after_seconds(5)); }
 Result<bool> Transfer::wait(TimePoint deadline) {
   State& state = *state_;
   std::unique_lock lock(state.wakeup.mutex);
-  state.wakeup.changed.wait_until(lock, deadline, [&] {
-    return state.all_done() || !state.failure.ok() || state.stopping;
-  });
+  state.wakeup.changed.wait_until(
+      lock, deadline, [&] { return state.all_done() || !state.failure.ok() || state.stopping; });
   if (!state.failure.ok()) return state.failure;
   if (state.all_done()) return true;
   if (state.stopping) return Status::error(Code::kUsage, "the transfer is closed");
   const bool waits_for_others = state.reading > 0 || !state.arrived.empty() || state.sinks_open > 0;
   if (waits_for_others &&
       seconds_between(state.last_progress, Clock::now()) > state.options.stall_timeout_s) {
-    Status stalled = Status::error(
-        Code::kDeadline, "nothing has moved for " +
-                             std::to_string(static_cast<int>(state.options.stall_timeout_s)) + " s");
+    Status stalled =
+        Status::error(Code::kDeadline,
+                      "nothing has moved for " +
+                          std::to_string(static_cast<int>(state.options.stall_timeout_s)) + " s");
     if (state.next > 0) {
       const Chunk& chunk = state.chunks[state.next - 1];
       stalled = std::move(stalled).at(state.files[chunk.file]->path());

@@ -15,7 +15,7 @@ namespace fxload {
 struct TransferOptions {
   std::vector<std::string> sinks;  // empty, or a path for each file
   bool digest = true;
-  size_t ring_bytes = 0;     // 0: the depth, and as much again as the workers need
+  size_t ring_bytes = 0;  // 0: the depth, and as much again as the workers need
   std::string engine = "auto";
   size_t request_bytes = 0;  // a power of two; 0: chosen; with digest or sinks always a leaf
   size_t depth = 0;

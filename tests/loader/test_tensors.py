@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -114,5 +113,5 @@ def test_shards_may_lie_behind_links_and_on_other_mounts(
     moved.write_bytes(checkpoint.files[1].read_bytes())
     checkpoint.files[1].unlink()
     checkpoint.files[1].symlink_to(moved)
-    assert os.stat(moved).st_dev != os.stat(checkpoint.files[0]).st_dev
+    assert moved.stat().st_dev != checkpoint.files[0].stat().st_dev
     checkpoint.assert_equal(load_checkpoint(checkpoint.path))

@@ -92,8 +92,9 @@ TEST_CASE("whole files land byte for byte, with the digest of their content") {
         FileDigest expected(setup.contents[i].size());
         for (size_t leaf = 0; leaf < expected.leaves(); ++leaf) {
           const size_t begin = leaf * kDigestLeafBytes;
-          expected.set_leaf(leaf, std::span(setup.contents[i]).subspan(
-              begin, std::min(kDigestLeafBytes, setup.contents[i].size() - begin)));
+          expected.set_leaf(leaf, std::span(setup.contents[i])
+                                      .subspan(begin, std::min(kDigestLeafBytes,
+                                                               setup.contents[i].size() - begin)));
         }
         CHECK((*Result(digests))[i] == expected.hex());
       }
@@ -107,8 +108,8 @@ TEST_CASE("scattered extents, aligned and not, land where they were planned") {
   for (const std::string& engine : testing::test_engines()) {
     Setup setup({3UL << 20, 1UL << 20});
     const std::vector<Extent> extents{
-        {0, 4096, 8192, 4096},        {0, 1'000'001, 777, 20'001}, {0, (2UL << 20) + 4096, 65536, 69632},
-        {1, 0, 5, 200'000},           {1, 12'288, 4096, 204'800},  {1, (1UL << 20) - 3, 3, 300'000}};
+        {0, 4096, 8192, 4096}, {0, 1'000'001, 777, 20'001}, {0, (2UL << 20) + 4096, 65536, 69632},
+        {1, 0, 5, 200'000},    {1, 12'288, 4096, 204'800},  {1, (1UL << 20) - 3, 3, 300'000}};
     LoadOptions options;
     options.engine = engine;
     const auto load = setup.start(extents, 1 << 20, options);
@@ -116,8 +117,7 @@ TEST_CASE("scattered extents, aligned and not, land where they were planned") {
     for (const Extent& extent : extents) {
       const auto& content = setup.contents[extent.file];
       const auto begin = content.begin() + static_cast<long>(extent.file_offset);
-      CHECK(holds(*load, extent.destination,
-                  {begin, begin + static_cast<long>(extent.length)}));
+      CHECK(holds(*load, extent.destination, {begin, begin + static_cast<long>(extent.length)}));
     }
   }
 }
@@ -142,7 +142,8 @@ TEST_CASE("a stream stays within its budget and recycles its memory") {
   CHECK(load->stats().over_budget_bytes == 0);
 }
 
-TEST_CASE("a consumer that keeps everything exceeds the budget, counted, and never waits for ever") {
+TEST_CASE(
+    "a consumer that keeps everything exceeds the budget, counted, and never waits for ever") {
   Setup setup({20UL << 20});
   uint64_t space = 0;
   const auto extents = setup.whole(&space);
@@ -175,8 +176,7 @@ TEST_CASE("leases outlive the load, and nothing else of it does") {
     CHECK_FALSE(load->lease(0, 1).ok());
   }
   CHECK(setup.pool->live_bytes() == kWindow);
-  CHECK(std::equal(setup.contents[0].begin() + 100, setup.contents[0].begin() + 150,
-                   kept->data()));
+  CHECK(std::equal(setup.contents[0].begin() + 100, setup.contents[0].begin() + 150, kept->data()));
   kept.reset();
   CHECK(setup.pool->live_bytes() == 0);
 }
@@ -242,12 +242,12 @@ TEST_CASE("plans that make no sense are refused before anything is read") {
         Load::start(setup.files, extents, 1 << 20, setup.pool, setup.quarantine, options);
     return !load.ok() && load.status().detail().code == Code::kUsage;
   };
-  CHECK(refused({{1, 0, 10, 0}}));                         // no such file
-  CHECK(refused({{0, 0, (1UL << 20) + 1, 0}}));            // beyond the file
-  CHECK(refused({{0, UINT64_MAX - 5, 10, 0}}));            // overflow
-  CHECK(refused({{0, 0, 0, 0}}));                          // empty
-  CHECK(refused({{0, 0, 4096, 0}, {0, 4096, 4096, 100}})); // overlap
-  CHECK(refused({{0, 0, 4096, (1UL << 20) - 1}}));         // beyond the destination
+  CHECK(refused({{1, 0, 10, 0}}));                          // no such file
+  CHECK(refused({{0, 0, (1UL << 20) + 1, 0}}));             // beyond the file
+  CHECK(refused({{0, UINT64_MAX - 5, 10, 0}}));             // overflow
+  CHECK(refused({{0, 0, 0, 0}}));                           // empty
+  CHECK(refused({{0, 0, 4096, 0}, {0, 4096, 4096, 100}}));  // overlap
+  CHECK(refused({{0, 0, 4096, (1UL << 20) - 1}}));          // beyond the destination
   LoadOptions odd;
   odd.request_bytes = 5000;
   CHECK(refused({{0, 0, 10, 0}}, odd));

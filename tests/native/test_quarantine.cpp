@@ -14,9 +14,8 @@ TEST_CASE("a thread that is still held is kept, and joined once it is through") 
   auto owned = std::make_shared<int>(1);
   const std::weak_ptr<int> watched = owned;
   auto gate = std::make_shared<std::promise<void>>();
-  quarantine.adopt(Worker("test", [owned = std::move(owned), opened = gate->get_future().share()] {
-    opened.wait();
-  }));
+  quarantine.adopt(Worker(
+      "test", [owned = std::move(owned), opened = gate->get_future().share()] { opened.wait(); }));
   CHECK(quarantine.reap() == 1);
   CHECK_FALSE(watched.expired());
   gate->set_value();
@@ -39,11 +38,11 @@ TEST_CASE("a fan-out reports the first error in order and gives up at its deadli
   }
   auto gate = std::make_shared<std::promise<void>>();
   {
-    auto work = FanOut::start(1, 1, quarantine,
-                              [opened = gate->get_future().share()](size_t) -> Status {
-                                opened.wait();
-                                return {};
-                              });
+    auto work =
+        FanOut::start(1, 1, quarantine, [opened = gate->get_future().share()](size_t) -> Status {
+          opened.wait();
+          return {};
+        });
     REQUIRE(work.ok());
     CHECK_FALSE((*work)->wait(Clock::now() + std::chrono::milliseconds(10)));
   }

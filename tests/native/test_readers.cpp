@@ -129,7 +129,8 @@ TEST_CASE("a direct read that the file system refuses goes through the page cach
     const RingMemory into = memory(1 << 20);
     const auto reader = reader_of(engine, 1, file);
     // Memory that no device takes: an odd address.
-    auto outcomes = run(*reader, {{file.get(), 0, content.size(), into.bytes().data() + 1, 9, true}});
+    auto outcomes =
+        run(*reader, {{file.get(), 0, content.size(), into.bytes().data() + 1, 9, true}});
     CHECK(outcomes[9].ok());
     CHECK(same(content, into.bytes().data() + 1));
   }

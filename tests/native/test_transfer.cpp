@@ -34,8 +34,8 @@ bool wait_done(Transfer& transfer) {
 
 TEST_CASE("a copy is equal, private, durable, and digested as it passes") {
   for (const std::string& engine : testing::test_engines()) {
-    std::vector<std::vector<std::byte>> contents{pattern((17UL << 20) + 4321, 1), {},
-                                                 pattern(4096, 2), pattern(1, 3)};
+    std::vector<std::vector<std::byte>> contents{
+        pattern((17UL << 20) + 4321, 1), {}, pattern(4096, 2), pattern(1, 3)};
     std::vector<std::unique_ptr<TempFile>> temps;
     std::vector<std::shared_ptr<File>> files;
     for (const auto& content : contents) {
@@ -55,14 +55,15 @@ TEST_CASE("a copy is equal, private, durable, and digested as it passes") {
     REQUIRE(digests.ok());
     for (size_t i = 0; i < contents.size(); ++i) {
       CHECK(content_of(sinks.paths[i]) == contents[i]);
-      struct stat st {};
+      struct stat st{};
       REQUIRE(::stat(sinks.paths[i].c_str(), &st) == 0);
       CHECK((st.st_mode & 0777) == 0600);
       FileDigest expected(contents[i].size());
       for (size_t leaf = 0; leaf < expected.leaves(); ++leaf) {
         const size_t begin = leaf * kDigestLeafBytes;
-        expected.set_leaf(leaf, std::span(contents[i]).subspan(
-                                    begin, std::min(kDigestLeafBytes, contents[i].size() - begin)));
+        expected.set_leaf(
+            leaf, std::span(contents[i])
+                      .subspan(begin, std::min(kDigestLeafBytes, contents[i].size() - begin)));
       }
       CHECK((*Result(digests))[i] == expected.hex());
     }
