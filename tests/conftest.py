@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import tempfile
 from pathlib import Path
@@ -108,12 +109,21 @@ def _shared_memory_folder() -> Path:
 
 
 @pytest.fixture(autouse=True)
-def own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Configuration, caches and remembered digests of the test's own, never the user's."""
+def own_state(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Configuration, staged models and remembered digests of the test's own, never the user's."""
     home = tmp_path_factory.mktemp("state")
+    staged = Path("/dev/shm") / f"fxload-tests-{secrets.token_hex(8)}"
+    config = home / "config" / "fxload" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(f'warm_ram_dir = "{staged}"\n')
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
     monkeypatch.delenv("FXLOAD_CONFIG", raising=False)
+    yield
+    if staged.exists():
+        shutil.rmtree(staged)
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -30,5 +29,5 @@ def need_program(name: str, package: str) -> str:
 
 
 def need_device(path: str) -> None:
-    if not Path(path).exists():
-        cannot(f"{path} is missing")
+    if not os.access(path, os.R_OK | os.W_OK):
+        cannot(f"{path} is missing, or may not be opened")
