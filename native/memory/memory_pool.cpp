@@ -69,30 +69,18 @@ void MemoryPool::trim() {
   retained_.clear();
 }
 
-Status MemoryPool::place(std::byte* address, bool* touched) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!retained_.empty()) {
-      std::byte* window = retained_.back();
-      if (::mremap(window, window_bytes_, window_bytes_, MREMAP_MAYMOVE | MREMAP_FIXED, address) !=
-          MAP_FAILED) {
-        retained_.pop_back();
-        ++live_windows_;
-        *touched = true;
-        return {};
-      }
-      // The kernel's limit on mappings: fresh memory merges with its neighbours and needs none.
-    }
-    ++live_windows_;
+bool MemoryPool::place(std::byte* address) {
+  const std::lock_guard lock(mutex_);
+  ++live_windows_;
+  if (retained_.empty()) return false;
+  // Refused at the kernel's limit on mappings. Fresh memory merges with its neighbours and needs
+  // none of its own.
+  if (::mremap(retained_.back(), window_bytes_, window_bytes_, MREMAP_MAYMOVE | MREMAP_FIXED,
+               address) == MAP_FAILED) {
+    return false;
   }
-  *touched = false;
-  if (::mprotect(address, window_bytes_, PROT_READ | PROT_WRITE) != 0) {
-    const Status status = Status::from_errno(errno, "get memory from the host");
-    const std::lock_guard lock(mutex_);
-    --live_windows_;
-    return status;
-  }
-  return {};
+  retained_.pop_back();
+  return true;
 }
 
 void MemoryPool::give_back(std::byte* address) {

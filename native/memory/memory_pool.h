@@ -30,9 +30,9 @@ class MemoryPool {
   // Unmaps all that is retained.
   void trim();
 
-  // Puts a window at `address`, the caller's own reservation. *touched tells whether its pages are
-  // already backed.
-  Status place(std::byte* address, bool* touched);
+  // Takes account of a window at `address`, the caller's own accessible memory, and puts retained
+  // pages there if there are any; tells whether it did.
+  bool place(std::byte* address);
   // Takes the window at `address` back: retains it there, or unmaps it. Either way the range is no
   // longer the caller's.
   void give_back(std::byte* address);

@@ -2,12 +2,19 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "base/align.h"
 #include "memory/touch.h"
 
 namespace fxload {
+namespace {
+
+// Address space is made accessible in steps of this: little enough for a host that charges for it.
+constexpr size_t kOpenedBytes = size_t{4} << 30;
+
+}  // namespace
 
 Result<std::byte*> reserve_address_space(size_t size) {
   const size_t padded = size + kHugePageBytes;
@@ -62,12 +69,24 @@ Region::~Region() {
 Status Region::acquire(size_t window, bool* touched) {
   *touched = false;
   if (placed(window)) return {};
-  Status status = pool_->place(base_ + window * window_bytes_, touched);
-  if (status.ok()) {
-    holders_[window].store(1, std::memory_order_release);
-    live_windows_.fetch_add(1, std::memory_order_relaxed);
+  if (Status status = open_until(window); !status.ok()) return status;
+  *touched = pool_->place(base_ + window * window_bytes_);
+  holders_[window].store(1, std::memory_order_release);
+  live_windows_.fetch_add(1, std::memory_order_relaxed);
+  return {};
+}
+
+Status Region::open_until(size_t window) {
+  if (window < opened_) return {};
+  // Many at a time: changing a mapping waits for whoever is touching pages of this process.
+  const size_t end =
+      std::min(holders_.size(), window + std::max<size_t>(1, kOpenedBytes / window_bytes_));
+  if (::mprotect(base_ + opened_ * window_bytes_, (end - opened_) * window_bytes_,
+                 PROT_READ | PROT_WRITE) != 0) {
+    return Status::from_errno(errno, "get memory from the host");
   }
-  return status;
+  opened_ = end;
+  return {};
 }
 
 bool Region::placed(size_t window) const {

@@ -23,7 +23,7 @@ Result<std::byte*> reserve_address_space(size_t size);
 // keep little else alive.
 //
 // A window is placed once (acquire, from no holders to one), shared by hold(), and given back when
-// its last holder drops it; it is never placed again. Thread-safe: acquire() of one window must not
+// its last holder drops it; it is never placed again. Thread-safe, except that acquire() must not
 // run twice at once; hold() needs somebody who already holds.
 class Region {
  public:
@@ -52,6 +52,8 @@ class Region {
   Region(std::shared_ptr<MemoryPool> pool, std::byte* base, size_t size,
          std::shared_ptr<Wakeup> released);
 
+  Status open_until(size_t window);
+
   // Negative: not yet placed; 0: given back; else the number of holders.
   static constexpr int32_t kUnplaced = -1;
 
@@ -62,6 +64,7 @@ class Region {
   const size_t size_;
   std::vector<std::atomic<int32_t>> holders_;
   std::atomic<size_t> live_windows_{0};
+  size_t opened_ = 0;  // windows below are accessible
 };
 
 // Holds the windows under a byte range until it dies.
