@@ -18,6 +18,7 @@ Each also derives from the builtin that a caller would expect, and says where it
 from __future__ import annotations
 
 import errno
+from typing import Any
 
 __all__ = [
     "CapacityError",
@@ -103,7 +104,11 @@ class UnsupportedError(FxloadError, NotImplementedError):
 
 
 class StorageError(FxloadError, OSError):
-    """The storage refused or failed a request; ``os_errno`` says how."""
+    """The storage refused or failed a request; ``os_errno`` (and ``errno``) says how."""
+
+    def __init__(self, reason: str, **place: Any) -> None:
+        super().__init__(reason, **place)
+        self.errno = self.os_errno
 
 
 class TruncatedError(StorageError):

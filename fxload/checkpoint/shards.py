@@ -120,7 +120,9 @@ def _in_folder(root: Path) -> ShardList:
         raise ModelNotFoundError(
             f"the folder holds no {_SUFFIX} file",
             path=str(root),
-            hint="other formats must be converted first" if names else "the folder is empty",
+            hint="other formats must be converted first"
+            if names
+            else "give the folder that holds the model",
         )
     chosen = _without_copies(found)
     missing = _missing_parts(chosen) | _missing_files(root, sorted(chosen), names)

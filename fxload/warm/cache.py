@@ -308,7 +308,7 @@ def _compare(
                 limit_bytes_per_s=options.limit_bytes_per_s,
                 stall_timeout_s=options.stall_timeout_s,
             )
-            with closing(transfer):
+            with transfer:
                 drive(transfer, progress)
                 digests = transfer.digests()
         for file, digest in zip(readable, digests, strict=True):

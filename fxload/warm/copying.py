@@ -96,7 +96,7 @@ def copy_checked(
                 limit_bytes_per_s=options.limit_bytes_per_s,
                 stall_timeout_s=options.stall_timeout_s,
             )
-        with closing(transfer):
+        with transfer:
             drive(transfer, progress)
             found = transfer.digests()
         files.check_unchanged()

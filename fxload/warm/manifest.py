@@ -166,8 +166,10 @@ def load_marker(path: Path) -> dict[str, Any]:
 
 def _object(path: Path) -> dict[str, Any]:
     with os_errors(path, "read"), path.open("rb") as file:
-        raw = file.read(_LIMIT_BYTES + 1)
-    if len(raw) > _LIMIT_BYTES:
+        # What it would take is known before it is taken.
+        size_bytes = os.fstat(file.fileno()).st_size
+        raw = b"" if size_bytes > _LIMIT_BYTES else file.read(size_bytes)
+    if size_bytes > _LIMIT_BYTES:
         raise _damaged(path, "larger than any manifest")
     try:
         content = json.loads(raw)

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstdio>
+#include <string>
 
 namespace fxload {
 
@@ -14,6 +17,13 @@ inline TimePoint after_seconds(double seconds) {
   const double bounded = std::clamp(seconds, 0.0, kLongest);
   return Clock::now() +
          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(bounded));
+}
+
+// "0.5 s", "120 s".
+inline std::string seconds_text(double seconds) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.3g s", seconds);
+  return text.data();
 }
 
 inline double seconds_between(TimePoint from, TimePoint to) {

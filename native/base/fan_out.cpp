@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <system_error>
 
 #include "base/wakeup.h"
@@ -10,7 +11,7 @@ namespace fxload {
 
 struct FanOut::State {
   Job job;
-  std::vector<Status> outcomes;
+  std::vector<std::optional<Status>> outcomes;
   std::atomic<size_t> next{0};
   std::atomic<bool> stopping{false};
   Wakeup wakeup;
@@ -75,10 +76,17 @@ bool FanOut::wait(TimePoint deadline) {
 
 Status FanOut::first_error() const {
   const std::lock_guard lock(state_->wakeup.mutex);
-  for (const Status& outcome : state_->outcomes) {
-    if (!outcome.ok()) return outcome;
+  for (const std::optional<Status>& outcome : state_->outcomes) {
+    if (outcome && !outcome->ok()) return *outcome;
   }
   return {};
+}
+
+size_t FanOut::first_unfinished() const {
+  const std::lock_guard lock(state_->wakeup.mutex);
+  const auto found = std::find_if(state_->outcomes.begin(), state_->outcomes.end(),
+                                  [](const std::optional<Status>& outcome) { return !outcome; });
+  return static_cast<size_t>(found - state_->outcomes.begin());
 }
 
 }  // namespace fxload

@@ -23,8 +23,10 @@ class FanOut {
 
   // True when all jobs have ended; false at the deadline.
   bool wait(TimePoint deadline);
-  // After wait() said true: the error of the first job, in order, that failed.
+  // The error of the first job, in order, that failed so far.
   Status first_error() const;
+  // The first job that has not ended; the count of jobs if all have.
+  size_t first_unfinished() const;
 
  private:
   struct State;

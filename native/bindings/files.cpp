@@ -46,13 +46,13 @@ FileSet* open_set(const nb::sequence& paths, const OpenOptions& options, double 
   std::vector<std::string> names;
   for (nb::handle path : paths) names.push_back(decode_path(path));
   auto opened = std::make_shared<OpenedFiles>();
-  const std::string first = names.empty() ? "" : names.front();
-  std::unique_ptr<FanOut> work =
-      value_of(open_files(std::move(names), options, quarantine, opened));
+  std::unique_ptr<FanOut> work = value_of(open_files(names, options, quarantine, opened));
   if (!wait_interruptibly(timeout_s, [&](TimePoint slice) { return work->wait(slice); })) {
-    raise(Status::error(Code::kDeadline, "opening and reading the first bytes took longer than " +
-                                             std::to_string(timeout_s) + " s")
-              .at(first));
+    check(work->first_error());
+    raise(Status::error(
+              Code::kDeadline,
+              "opening it and reading its first bytes took longer than " + seconds_text(timeout_s))
+              .at(names[work->first_unfinished()]));
   }
   check(work->first_error());
   return new FileSet(std::move(opened), quarantine);
@@ -88,8 +88,9 @@ void check_unchanged(const FileSet& set, double timeout_s) {
       value_of(FanOut::start(files.size(), kCheckThreads, set.quarantine(),
                              [files](size_t i) { return files[i]->check_unchanged(); }));
   if (!wait_interruptibly(timeout_s, [&](TimePoint slice) { return work->wait(slice); })) {
-    raise(Status::error(Code::kDeadline, "asking for the files' state took too long")
-              .at(files.front()->path()));
+    raise(Status::error(Code::kDeadline,
+                        "asking for its state took longer than " + seconds_text(timeout_s))
+              .at(files[work->first_unfinished()]->path()));
   }
   check(work->first_error());
 }

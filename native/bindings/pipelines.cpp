@@ -236,7 +236,15 @@ void bind_pipelines(nb::module_& module, std::shared_ptr<Quarantine> quarantine)
           nb::arg("timeout_s"))
       .def("digests", [](const Transfer& transfer) { return value_of(transfer.digests()); })
       .def("stats", [](const Transfer& transfer) { return to_dict(transfer.stats()); })
-      .def("close", &close_within<Transfer>, nb::arg("timeout_s") = 5.0);
+      .def("close", &close_within<Transfer>, nb::arg("timeout_s") = 5.0)
+      .def("__enter__", [](nb::object self) { return self; })
+      .def(
+          "__exit__",
+          [](Transfer& transfer, const nb::object& kind, const nb::object&, const nb::object&) {
+            // After a failure nobody wants to wait longer for a storage that may have died.
+            close_within(transfer, kind.is_none() ? 5.0 : 0.2);
+          },
+          nb::arg("kind").none(), nb::arg("error").none(), nb::arg("traceback").none());
 }
 
 }  // namespace fxload::bindings

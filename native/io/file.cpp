@@ -104,6 +104,8 @@ Result<std::shared_ptr<File>> File::open(const std::string& path, bool want_dire
                          S_ISDIR(st.st_mode) ? "is a folder, not a file" : "is not a regular file")
         .at(path);
   }
+  // It would make io_uring give up where it could wait.
+  (void)::fcntl(any_fd, F_SETFL, ::fcntl(any_fd, F_GETFL) & ~O_NONBLOCK);
   file->identity_ = identity_of(st);
   file->owner_ = st.st_uid;
   struct statfs fs{};

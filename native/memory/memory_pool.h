@@ -12,8 +12,10 @@ namespace fxload {
 
 // Host memory in windows of one size, kept between uses because memory that the host already backs
 // is several times cheaper to fill than fresh memory. A window is moved to the address where it is
-// wanted by remapping its pages, never by copying. Thread-safe; shared by the regions that use it.
-class MemoryPool {
+// wanted by remapping its pages, never by copying. Thread-safe; shared by the regions that use it,
+// the last of which may die on any thread (hence shared_from_this: its owner in Python is one owner
+// among others, and no thread of the core needs the interpreter to let it go).
+class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
  public:
   // window_bytes: a multiple of the huge page; limit_bytes: what may be retained unused.
   MemoryPool(size_t window_bytes, size_t limit_bytes)

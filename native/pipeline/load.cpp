@@ -258,9 +258,8 @@ uint64_t Load::State::watermark() const {
 Status Load::State::stall_status() const {
   for (size_t i = front; i < next; ++i) {
     if (!in_flight[i]) continue;
-    return Status::error(Code::kDeadline,
-                         "the storage has returned nothing for " +
-                             std::to_string(static_cast<int>(options.stall_timeout_s)) + " s")
+    return Status::error(Code::kDeadline, "the storage has returned nothing for " +
+                                              seconds_text(options.stall_timeout_s))
         .at(files[chunks[i].file]->path(), chunks[i].offset, chunks[i].length);
   }
   return {};

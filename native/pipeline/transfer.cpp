@@ -317,10 +317,8 @@ Result<bool> Transfer::wait(TimePoint deadline) {
   const bool waits_for_others = state.reading > 0 || !state.arrived.empty() || state.sinks_open > 0;
   if (waits_for_others &&
       seconds_between(state.last_progress, Clock::now()) > state.options.stall_timeout_s) {
-    Status stalled =
-        Status::error(Code::kDeadline,
-                      "nothing has moved for " +
-                          std::to_string(static_cast<int>(state.options.stall_timeout_s)) + " s");
+    Status stalled = Status::error(
+        Code::kDeadline, "nothing has moved for " + seconds_text(state.options.stall_timeout_s));
     if (state.next > 0) {
       const Chunk& chunk = state.chunks[state.next - 1];
       stalled = std::move(stalled).at(state.files[chunk.file]->path());

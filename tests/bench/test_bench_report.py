@@ -50,7 +50,8 @@ def report() -> dict[str, Any]:
     limit = CellResult(Cell(8 << 20, 32), [sample(0, 0.4), sample(1, 0.8), sample(2, 0.7)])
     slower = CellResult(Cell(1 << 20, 16), [sample(0, 0.9)])
     comparison = LoadComparison(plan, [own, peer, gone], [limit, slower], [slower, limit], [])
-    return json.loads(json.dumps(load_report(comparison, MACHINE)))
+    report: dict[str, Any] = json.loads(json.dumps(load_report(comparison, MACHINE)))
+    return report
 
 
 def test_ratios_pair_the_rounds(report: dict[str, Any]) -> None:

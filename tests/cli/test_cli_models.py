@@ -65,11 +65,11 @@ def test_the_fingerprint_is_computed_and_then_remembered(
     computed = json_of(capsys, "inspect", str(checkpoint.path), "--digest")["fingerprint"]
     assert computed.startswith("fx1-")
     assert json_of(capsys, "inspect", str(checkpoint.path))["fingerprint"] == computed
-    with checkpoint.files[1].open("r+b") as file:
-        file.seek(-1, os.SEEK_END)
-        last = file.read(1)
-        file.seek(-1, os.SEEK_END)
-        file.write(bytes([last[0] ^ 1]))
+    with checkpoint.files[1].open("r+b") as opened:
+        opened.seek(-1, os.SEEK_END)
+        last = opened.read(1)
+        opened.seek(-1, os.SEEK_END)
+        opened.write(bytes([last[0] ^ 1]))
     os.utime(checkpoint.files[1], ns=(OLD_NS, OLD_NS))
     assert json_of(capsys, "inspect", str(checkpoint.path))["fingerprint"] is None
     changed = json_of(capsys, "inspect", str(checkpoint.path), "--digest")["fingerprint"]

@@ -7,7 +7,7 @@ import itertools
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -169,7 +169,7 @@ def test_memory_is_counted_before_it_is_taken(tmp_path: Path) -> None:
     ],
 )
 def test_options_that_make_no_sense(
-    make_checkpoint: CheckpointFactory, options: dict[str, object], reason: str
+    make_checkpoint: CheckpointFactory, options: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(fxload.FxloadError, match=reason):
         load_checkpoint(make_checkpoint().path, **options)
