@@ -70,7 +70,9 @@ class FileSet:
     ) -> None: ...
     @property
     def infos(self) -> list[FileInfo]: ...
-    def head(self, file: int) -> bytes:
+    def release_heads(self) -> None:
+        """Free the first bytes of all files."""
+    def head(self, file: int, length: int = ...) -> bytes:
         """The first min(head_bytes, size) bytes; with ``whole_header`` at least a safetensors
         header, if the file has a credible one."""
     def read(self, file: int, offset: int, length: int, timeout_s: float = 120.0) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from fxload._collector import paused_collector
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import torch
 
     from fxload._native import FileInfo
-    from fxload.checkpoint.header import Header, TensorInfo
+    from fxload.checkpoint.header import TensorInfo
     from fxload.checkpoint.plan import ReadPlan
     from fxload.checkpoint.shards import ShardList
     from fxload.config import Config
@@ -130,10 +130,9 @@ class Checkpoint:
             timeout_s=options.stall_timeout_s,
         )
         self._infos = infos = files.infos
-        heads = [files.head(number) for number in range(len(infos))]
         sizes = [
-            header_size(head[:8], info.size_bytes, info.path)
-            for head, info in zip(heads, infos, strict=True)
+            header_size(files.head(number, 8), info.size_bytes, info.path)
+            for number, info in enumerate(infos)
         ]
         # Without a filter the plan needs no tensor names: the storage works while they are parsed.
         shapes = [
@@ -147,22 +146,22 @@ class Checkpoint:
         if selection.everything:
             plan = plan_whole_files(shapes)
             self._start(plan)
-        headers = self._parse(heads)
-        self._headers = headers
+        headers = [
+            parse_header(files.head(number), info.size_bytes, info.path)
+            for number, info in enumerate(infos)
+        ]
+        files.release_heads()
+        self._metadata = [header.metadata for header in headers]
         self._wanted = [
             selection.pick(tensors) for tensors in allowed_tensors(self._shards, headers)
         ]
+        # Large models have large indexes, and this one has done its work.
+        self._shards = replace(self._shards, weight_map=None)
         self._wanted_bytes = sum(t.end - t.begin for tensors in self._wanted for t in tensors)
         if not selection.everything:
             plan = plan_tensors(shapes, self._wanted)
             self._start(plan)
         self._plan = plan
-
-    def _parse(self, heads: Sequence[bytes]) -> list[Header]:
-        return [
-            parse_header(head, info.size_bytes, info.path)
-            for head, info in zip(heads, self._infos, strict=True)
-        ]
 
     def _start(self, plan: ReadPlan) -> None:
         options = self._options
@@ -197,7 +196,7 @@ class Checkpoint:
     @property
     def metadata(self) -> list[dict[str, str]]:
         """The ``__metadata__`` of each file, in load order."""
-        return [header.metadata for header in self._headers]
+        return self._metadata
 
     def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield each wanted tensor once.

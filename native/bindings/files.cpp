@@ -126,7 +126,14 @@ const File& FileSet::file(size_t index) const {
 
 const Head& FileSet::head(size_t index) const {
   if (index >= files().size()) throw nb::index_error();
+  if (index >= opened_->heads.size()) {
+    raise(Status::error(Code::kUsage, "the first bytes have been released"));
+  }
   return opened_->heads[index];
+}
+
+void FileSet::release_heads() {
+  if (opened_) opened_->heads.clear();
 }
 
 void bind_files(nb::module_& module, std::shared_ptr<Quarantine> quarantine) {
@@ -160,11 +167,12 @@ void bind_files(nb::module_& module, std::shared_ptr<Quarantine> quarantine) {
       .def_prop_ro("infos", &infos_of)
       .def(
           "head",
-          [](const FileSet& set, size_t file) {
+          [](const FileSet& set, size_t file, size_t length) {
             const Head& head = set.head(file);
-            return nb::bytes(reinterpret_cast<const char*>(head.memory.get()), head.length);
+            return nb::bytes(head.memory.get(), std::min(head.length, length));
           },
-          nb::arg("file"))
+          nb::arg("file"), nb::arg("length") = SIZE_MAX)
+      .def("release_heads", &FileSet::release_heads)
       .def("read", &read_range, nb::arg("file"), nb::arg("offset"), nb::arg("length"),
            nb::arg("timeout_s") = 120.0)
       .def("tuning", &tuning_of, nb::arg("file"))

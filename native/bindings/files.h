@@ -22,6 +22,7 @@ class FileSet {
   const File& file(size_t index) const;
   const Head& head(size_t index) const;
   const std::shared_ptr<Quarantine>& quarantine() const { return quarantine_; }
+  void release_heads();
   void close() { opened_.reset(); }
 
  private:
