@@ -138,9 +138,13 @@ static int stats_text(char* out, size_t size) {
                   (long)faults_hanging);
 }
 
+// Always of one length: who reads on to the end of the file finds it where the first read stopped,
+// though the counters have grown in between.
 static int read_stats(char* buf, size_t size, off_t off) {
-  char text[512];
-  int length = stats_text(text, sizeof text);
+  char text[1024];
+  memset(text, ' ', sizeof text);
+  text[stats_text(text, sizeof text)] = ' ';
+  const off_t length = sizeof text;
   if (off >= length) return 0;
   if (size > (size_t)(length - off)) size = (size_t)(length - off);
   memcpy(buf, text + off, size);

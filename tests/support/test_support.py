@@ -137,3 +137,16 @@ print(",".join(found))
         done = unprivileged.python(code, check=False)
         assert done.stdout.strip() == "65534 [] 0"
         assert "PermissionError" in done.stderr
+
+
+def test_counters_are_whole_while_they_grow(slowfs: SlowFsFactory) -> None:
+    fs = slowfs()
+    (fs.root / "file").write_bytes(b"x")
+    for _ in range(120):  # past 9 and 99, where the text grows
+        fs.counters()
+        (fs.mount / "file").stat()
+        with (fs.mount / ".slowfs").open("rb", buffering=0) as opened:
+            first = opened.read(4096)
+            (fs.mount / "absent").exists()
+            assert first
+            assert opened.read(4096) == b""
