@@ -216,7 +216,7 @@ class Checkpoint:
         maker = self._maker = TensorMaker(load)
         for tensors, info in zip(self._wanted, self._infos, strict=True):
             for tensor in tensors:
-                maker.dtype(tensor, info.path)
+                maker.check(tensor, info.path)
         landed = released = 0
         for number, tensors in enumerate(self._wanted):
             placements = self._plan.placements(number, tensors)
@@ -356,7 +356,7 @@ def open_checkpoint(
         engine: ``"auto"``, ``"io_uring"`` or ``"pread"``.
         pool: memory to recycle, for callers that load more than once.
         progress: called with the bytes landed so far.
-        stall_timeout_s: after so many seconds without a byte, DeadlineError.
+        stall_timeout_s: after so many seconds without a completed request, DeadlineError.
         config: settings; by default the user's configuration file.
 
     Raises ModelNotFoundError, CheckpointError, StorageError, OutOfMemoryError, UsageError.
@@ -367,8 +367,15 @@ def open_checkpoint(
     selection = Selection(include, exclude, select)
     if digest and not selection.everything:
         raise UsageError("a digest covers every byte: it needs a load without filters")
-    if budget_bytes is not None and budget_bytes <= 0:
-        raise UsageError(f"budget_bytes is {budget_bytes}", hint="leave it out for no budget")
+    if budget_bytes is not None and (not isinstance(budget_bytes, int) or budget_bytes <= 0):
+        raise UsageError(
+            f"budget_bytes is {budget_bytes!r}, not a number of bytes",
+            hint="leave it out for no budget",
+        )
+    if not isinstance(stall_timeout_s, (int, float)) or not stall_timeout_s > 0:
+        raise UsageError(f"stall_timeout_s is {stall_timeout_s!r}, not a number of seconds")
+    if progress is not None and not callable(progress):
+        raise UsageError(f"progress is {progress!r}, not a function of a Progress")
     if config is None:
         config = load_config()
     path = resolve_model(model, config)

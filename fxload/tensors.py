@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fxload._errors import UnsupportedError
 from fxload.checkpoint.dtypes import storage_shape, torch_dtype
 
 if TYPE_CHECKING:
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from fxload.checkpoint.header import TensorInfo
 
 __all__ = ["TensorMaker"]
+
+_MOST_ELEMENTS = 2**63 - 1
 
 
 class TensorMaker:
@@ -28,13 +31,17 @@ class TensorMaker:
         self._dtypes: dict[str, torch.dtype] = {}
         self.realigned_bytes = 0
 
-    def dtype(self, info: TensorInfo, path: str) -> torch.dtype:
-        """The torch type of a tensor. Raises UnsupportedError where this torch has none."""
-        found = self._dtypes.get(info.dtype)
-        if found is None:
-            found = torch_dtype(info.dtype, tensor=info.name, path=path)
-            self._dtypes[info.dtype] = found
-        return found
+    def check(self, info: TensorInfo, path: str) -> None:
+        """Raises UnsupportedError for a tensor that this torch cannot hold."""
+        if info.dtype not in self._dtypes:
+            self._dtypes[info.dtype] = torch_dtype(info.dtype, tensor=info.name, path=path)
+        # Only what holds no element can be as large as this and fit into a file.
+        if info.begin == info.end and max(info.shape, default=0) > _MOST_ELEMENTS:
+            raise UnsupportedError(
+                f"torch cannot hold the shape {list(info.shape)} (tensor {info.name!r})",
+                path=path,
+                hint="exclude this tensor",
+            )
 
     def make(self, info: TensorInfo, destination: int) -> torch.Tensor:
         """The tensor whose bytes have landed at ``destination``."""

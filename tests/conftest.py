@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import secrets
 import shutil
 import tempfile
@@ -106,6 +107,12 @@ def _shared_memory_folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="fxload-tests-", dir="/dev/shm"))
     folder.chmod(0o755)
     return folder
+
+
+@pytest.fixture(autouse=True, scope="session")
+def interrupts() -> None:
+    """Whoever starts this in the background may have left SIGINT ignored, for our children too."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

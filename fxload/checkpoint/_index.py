@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import posixpath
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,12 @@ def _inside(file: str, tensor: str, path: Path) -> str:
         raise _broken(
             path, "escapes", f"weight_map[{tensor!r}] leaves the folder of the index: {file!r}"
         )
+    try:
+        os.fsencode(file)
+    except UnicodeEncodeError:
+        raise _broken(
+            path, "wrong-type", f"weight_map[{tensor!r}] is no possible file name: {file!r}"
+        ) from None
     if not file.endswith(".safetensors"):
         raise _broken(
             path, "wrong-type", f"weight_map[{tensor!r}] is no safetensors file: {file!r}"

@@ -200,7 +200,7 @@ def _first_malformed(raw: bytes) -> str | None:
 
     try:
         json.loads(raw[8:].decode("utf-8"), object_pairs_hook=collect)
-    except ValueError:
+    except (ValueError, RecursionError):
         # Python's JSON is stricter than the reference's in nothing that is known; without a
         # culprit the error still names rule and place.
         return None

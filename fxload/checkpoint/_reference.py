@@ -7,17 +7,21 @@ takes no more of it than the header; a temporary sparse file stands in where tha
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 import tempfile
 from typing import TYPE_CHECKING
 
-from fxload._errors import StorageError
+from fxload._errors import OutOfMemoryError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = ["reference_objection"]
+
+
+_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 def reference_objection(raw: bytes, file_size: int, path: str) -> str | None:
@@ -26,15 +30,28 @@ def reference_objection(raw: bytes, file_size: int, path: str) -> str | None:
     Returns None if it accepts the file, else its message without the prefix. Raises StorageError
     if this host lets it see neither a file in memory nor a temporary one.
     """
-    from safetensors import SafetensorError
-
     try:
+        from safetensors import SafetensorError
+
         with _sparse_file(raw, file_size) as name:
             try:
                 _open(name)
             except SafetensorError as error:
                 return str(error).removeprefix("Error while deserializing header: ")
+    except MemoryError as error:
+        raise OutOfMemoryError(
+            "no memory or address space to judge the header",
+            path=path,
+            hint=f"the file has {file_size} bytes; raise the limit on address space (ulimit -v)",
+        ) from error
     except OSError as error:
+        if error.errno in _NO_DESCRIPTORS:
+            raise StorageError(
+                f"cannot judge the header: {error.strerror}",
+                path=path,
+                os_errno=error.errno,
+                hint="raise the limit on open files (ulimit -n)",
+            ) from error
         raise StorageError(
             f"cannot judge the header: {error.strerror or error}",
             path=path,
@@ -61,7 +78,9 @@ def _sparse_file(raw: bytes, file_size: int) -> Iterator[str]:
     """The name of a file of this size that begins with ``raw`` and holds nothing else."""
     try:
         fd = os.memfd_create("fxload-header", os.MFD_CLOEXEC)
-    except OSError:
+    except OSError as error:
+        if error.errno in _NO_DESCRIPTORS:
+            raise
         # Kernels before 3.17, or a seccomp filter.
         yield from _temporary_file(raw, file_size)
         return

@@ -11,12 +11,20 @@ import signal
 import sys
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fxload.cli import bench, cache, doctor, inspect, warm
-from fxload.cli.errors import EXIT_INTERRUPTED, EXIT_USAGE, describe, exit_code
+from fxload.cli.errors import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    describe,
+    exit_code,
+    named_stdout,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -66,13 +74,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     0: done. 1: the work failed. 2: bad usage. 130 and 143: stopped by a signal. Every failure is
     one line on stderr, and under ``--json`` also ``{"error": …}`` on stdout.
     """
+    # A stream is None where the process was started with its descriptor closed.
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - open as long as the process
+    if sys.stdout is None:
+        sys.stderr.write("fxload: standard output is closed; redirect it to /dev/null instead\n")
+        return EXIT_FAILED
     arguments = _join_json_file(list(sys.argv[1:] if argv is None else argv))
     as_json = "--json" in _before_separator(arguments)
     command = typer.main.get_command(app)
     try:
         with _sigterm_as_exception():
             result = command.main(args=arguments, prog_name="fxload", standalone_mode=False)
-            sys.stdout.flush()
+            with named_stdout():
+                sys.stdout.flush()
         code = result if isinstance(result, int) else 0
         # typer answers Ctrl-C with this code or, in older versions, with Abort.
         if code == EXIT_INTERRUPTED:
@@ -84,8 +99,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _report({"kind": "terminated", "message": "terminated"}, _TERMINATED, as_json)
     except BrokenPipeError:
         # The reader of our output has gone; there is nobody left to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        _discard_stdout()
+        return EXIT_FAILED
     except Exception as error:  # noqa: BLE001 - this is where every failure becomes one line
         return _fail(error, as_json)
 
@@ -105,9 +120,22 @@ def _fail(error: BaseException, as_json: bool) -> int:
 
 def _report(error: dict[str, object], code: int, as_json: bool) -> int:
     sys.stderr.write(f"fxload: {error['message']}\n")
-    if as_json:
-        sys.stdout.write(json.dumps({"error": error | {"exit_code": code}}) + "\n")
+    try:
+        if as_json:
+            sys.stdout.write(json.dumps({"error": error | {"exit_code": code}}) + "\n")
+        sys.stdout.flush()
+    except OSError:
+        # The line on stderr and the exit code have to do: stdout is beyond use.
+        _discard_stdout()
     return code
+
+
+def _discard_stdout() -> None:
+    """Let what is still buffered go nowhere, or the interpreter fails to flush it at exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+    sys.stdout.flush()
 
 
 def _before_separator(arguments: Sequence[str]) -> list[str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fxload.cli.options import checked_engine
 from fxload.cli.output import JsonOption, Output  # noqa: TC001 - typer reads it
 
 if TYPE_CHECKING:
@@ -26,7 +27,11 @@ PlotOption = Annotated[
 ]
 JsonFileOption = Annotated[
     str | None,
-    typer.Option("--json-file", help="Also write it there: --json FILE.json.", metavar="FILE"),
+    typer.Option(
+        "--json-file",
+        help="Write the report to FILE; --json FILE.json does the same.",
+        metavar="FILE",
+    ),
 ]
 _DEFAULT_PEERS = "safetensors,runai,fastsafetensors"
 _REQUESTS = "512KiB,1MiB,2MiB,4MiB,8MiB"
@@ -50,7 +55,9 @@ def bench_load(
         bool, typer.Option("--prefault", help="Touch fxload's destination beforehand.")
     ] = False,
     digest: Annotated[bool, typer.Option("--digest", help="Let fxload digest every byte.")] = False,
-    engine: Annotated[str, typer.Option(help="fxload's: auto, io_uring or pread.")] = "auto",
+    engine: Annotated[
+        str, typer.Option(help="fxload's: auto, io_uring or pread.", callback=checked_engine)
+    ] = "auto",
     timeout_s: Annotated[
         float, typer.Option("--timeout", help="Seconds for one load.", min=1)
     ] = 1800.0,
@@ -58,7 +65,10 @@ def bench_load(
     json_output: JsonOption = False,
     json_file: JsonFileOption = None,
 ) -> None:
-    """Compare loaders, each in a fresh process, on GB/s, CPU, memory and first tensor."""
+    """Compare loaders, each in a fresh process.
+
+    Told are GB/s, CPU time, memory and the time to the first tensor.
+    """
     from pathlib import Path
 
     from fxload._errors import StorageError
@@ -146,12 +156,14 @@ def bench_storage(
     cell_s: Annotated[
         float, typer.Option("--cell-seconds", help="Longest read of one cell.", min=0.1)
     ] = 3.0,
-    engine: Annotated[str, typer.Option(help="auto, io_uring or pread.")] = "auto",
+    engine: Annotated[
+        str, typer.Option(help="auto, io_uring or pread.", callback=checked_engine)
+    ] = "auto",
     plot: PlotOption = None,
     json_output: JsonOption = False,
     json_file: JsonFileOption = None,
 ) -> None:
-    """Measure bandwidth against request size and concurrency: the roofline."""
+    """Measure bandwidth by request size and depth: the roofline."""
     from pathlib import Path
 
     from fxload._errors import StorageError

@@ -20,10 +20,11 @@ def draw_load(screen: Screen, report: Mapping[str, Any]) -> None:
     """One row a loader: medians, spread of the speed, ratios to the first one."""
     _draw_machine(screen, report["machine"])
     model, options, limit = report["model"], report["options"], report["limit"]
+    rounds = "1 round" if options["rounds"] == 1 else f"{options['rounds']} interleaved rounds"
     state = "cold" if options["cold"] else "in the page cache"
     screen.line(
         f"model    {format_bytes(model['payload_bytes'])} in {model['files']} files, {state}, "
-        f"{options['rounds']} interleaved rounds: {model['path']}"
+        f"{rounds}: {model['path']}"
     )
     if limit["gb_per_s"]:
         rate = limit["gb_per_s"]

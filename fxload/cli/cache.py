@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fxload.cli.options import checked_folder
 from fxload.cli.output import JsonOption, Output  # noqa: TC001 - typer reads it
 
 if TYPE_CHECKING:
@@ -22,7 +23,10 @@ __all__ = ["app"]
 app = typer.Typer(help="List, remove and verify staged models.", rich_markup_mode=None)
 
 ToOption = Annotated[
-    str | None, typer.Option("--to", help="Only the store in this folder.", metavar="DIR")
+    str | None,
+    typer.Option(
+        "--to", help="Only the store in this folder.", metavar="DIR", callback=checked_folder
+    ),
 ]
 
 

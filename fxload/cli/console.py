@@ -7,6 +7,7 @@ with rules and progress bars; elsewhere plain aligned lines that tools can read.
 
 from __future__ import annotations
 
+import io
 import sys
 import time
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from fxload.cli.errors import named_stdout
 from fxload.cli.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -51,16 +53,16 @@ class Screen:
     """Writes to one pair of streams. Not thread-safe, apart from progress callbacks."""
 
     def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
-        self._out = Console(file=out or sys.stdout, highlight=False, soft_wrap=True)
-        self._err = Console(file=err or sys.stderr, highlight=False, soft_wrap=True)
+        self._out = Console(file=_lenient(out or sys.stdout), highlight=False, soft_wrap=True)
+        self._err = Console(file=_lenient(err or sys.stderr), highlight=False, soft_wrap=True)
 
     def line(self, text: str = "") -> None:
         """One line of the result."""
-        self._out.print(Text(text))
+        self._result(Text(text))
 
     def heading(self, text: str) -> None:
         """A line that starts a part of the result."""
-        self._out.print(Text(text, style="bold"))
+        self._result(Text(text, style="bold"))
 
     def message(self, text: str) -> None:
         """One line beside the result: what is being done, what was chosen."""
@@ -70,10 +72,10 @@ class Screen:
         """A doctor's line: coloured mark, name and value; the reason and the next step below."""
         style = _LEVEL_STYLES[level]
         first = Text.assemble((f"{_LEVEL_MARKS[level]}  ", style), f"{name}: ", (value, style))
-        self._out.print(first)
+        self._result(first)
         for text in (reason, hint):
             if text:
-                self._out.print(Text(f"        {text}", style="dim"))
+                self._result(Text(f"        {text}", style="dim"))
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
         """Rows below their titles; ruled on a terminal, only aligned elsewhere."""
@@ -85,7 +87,7 @@ class Screen:
             table.add_column(column.title, justify="right" if column.right else "left")
         for row in rows:
             table.add_row(*(Text(cell) for cell in row))
-        self._out.print(table, soft_wrap=False)
+        self._result(table, soft_wrap=False)
 
     def _plain_table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
         lines = [[column.title for column in columns], *rows]
@@ -95,7 +97,11 @@ class Screen:
                 cell.rjust(width) if column.right else cell.ljust(width)
                 for cell, width, column in zip(line, widths, columns, strict=True)
             )
-            self._out.print(Text("  ".join(cells).rstrip()))
+            self._result(Text("  ".join(cells).rstrip()))
+
+    def _result(self, what: Text | Table, *, soft_wrap: bool = True) -> None:
+        with named_stdout():
+            self._out.print(what, soft_wrap=soft_wrap)
 
     @contextmanager
     def progress(self, title: str) -> Iterator[Callable[[int, int], None]]:
@@ -145,6 +151,13 @@ class Screen:
             TimeRemainingColumn(),
             console=self._err,
         )
+
+
+def _lenient(stream: TextIO) -> TextIO:
+    """The stream, escaping what it cannot encode: names of files need not be text."""
+    if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+        stream.reconfigure(errors="backslashreplace")
+    return stream
 
 
 class _PlainProgress:

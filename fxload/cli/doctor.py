@@ -30,9 +30,11 @@ def doctor(
     from fxload.sources import resolve_model
 
     output = Output(json_output)
+    # Every load reads it, so a broken one is a finding even where nothing here needs it.
+    config = load_config()
     place = None
     if path is not None:
-        place = Path(path) if Path(path).exists() else resolve_model(path, load_config())
+        place = Path(path) if Path(path).exists() else resolve_model(path, config)
     sections = examine(place)
     failed = [
         finding

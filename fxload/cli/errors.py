@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from fxload._errors import FxloadError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-__all__ = ["EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_USAGE", "describe", "exit_code"]
+__all__ = ["EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_USAGE", "describe", "exit_code", "named_stdout"]
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 _ACRONYM_GAP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+@contextmanager
+def named_stdout() -> Iterator[None]:
+    """Name the stream in an OSError from writing to stdout, as a file is named in others."""
+    try:
+        yield
+    except OSError as error:
+        # With its errno a broken pipe stays a BrokenPipeError.
+        raise OSError(error.errno, error.strerror, "standard output") from error
 
 
 def exit_code(error: BaseException) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fxload.cli.errors import describe, exit_code
+from fxload.cli.errors import describe, exit_code, named_stdout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,7 +39,8 @@ class Output:
             self._json_file.write_text(json.dumps(data, indent=2) + "\n")
             self.screen.message(f"wrote {self._json_file}")
         if self._as_json:
-            sys.stdout.write(json.dumps(data) + "\n")
+            with named_stdout():
+                sys.stdout.write(json.dumps(data) + "\n")
         else:
             draw(self.screen)
 

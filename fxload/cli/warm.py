@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fxload.cli.options import checked_engine, checked_folder
 from fxload.cli.output import JsonOption, Output  # noqa: TC001 - typer reads it
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ __all__ = ["warm"]
 def warm(
     model: Annotated[str, typer.Argument(help="A folder, a file, fx://… or a cached name.")],
     to: Annotated[
-        str | None, typer.Option("--to", help="The store's folder.", metavar="DIR")
+        str | None,
+        typer.Option("--to", help="The store's folder.", metavar="DIR", callback=checked_folder),
     ] = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Fail rather than evict other models.")
@@ -29,7 +31,9 @@ def warm(
     bandwidth: Annotated[
         str | None, typer.Option(help="Most to read in a second.", metavar="SIZE")
     ] = None,
-    engine: Annotated[str, typer.Option(help="auto, io_uring or pread.")] = "auto",
+    engine: Annotated[
+        str, typer.Option(help="auto, io_uring or pread.", callback=checked_engine)
+    ] = "auto",
     json_output: JsonOption = False,
 ) -> None:
     """Stage a model in memory or on a local disk."""

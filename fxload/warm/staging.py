@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fxload._errors import CapacityError, ModelNotFoundError, UnsupportedError
+from fxload._errors import CapacityError, FxloadError, ModelNotFoundError, UnsupportedError
 from fxload._version import __version__
 from fxload.checkpoint.file_stat import stat_files
 from fxload.checkpoint.identity import DigestMemory
@@ -136,8 +136,20 @@ def stage(
     if progress is not None:
         progress(Progress(source.size_bytes, source.size_bytes))
     if target is not None:
-        register(staged.store, config)
+        _register(staged, config)
     return staged
+
+
+def _register(staged: StagedModel, config: Config) -> None:
+    """Let later loads look into the store; the copy is good even where that cannot be."""
+    try:
+        register(staged.store, config)
+    except (FxloadError, OSError) as error:
+        _log.warning(
+            "staged, but the store %s cannot be remembered, later loads will not look there: %s",
+            staged.store,
+            error,
+        )
 
 
 @dataclass(frozen=True)

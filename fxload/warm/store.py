@@ -66,6 +66,8 @@ class Store:
         _keep_private(root)
         load_marker(marker)
         store = cls(root, _kind(root))
+        for folder in (store.entries, store.staging, store.jobs):
+            _refuse_foreign(folder)
         if create:
             with os_errors(root, "make the store folder"):
                 for folder in (store.entries, store.staging, store.jobs):
@@ -130,6 +132,20 @@ def _safe(path: Path) -> Path:
     if above.st_mode & stat.S_IWOTH and not above.st_mode & stat.S_ISVTX:
         raise _unsafe(path, f"anyone can replace it: {root.parent} is writable for all")
     return root
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """What is swept and published must lie in the store: no link, no other user's folder."""
+    with os_errors(folder, "use the store folder"):
+        if not os.path.lexists(folder):
+            return
+        found = folder.lstat()
+    if stat.S_ISLNK(found.st_mode):
+        raise _unsafe(folder, "a symbolic link where the store's own folder should be")
+    if not stat.S_ISDIR(found.st_mode):
+        raise _unsafe(folder, "not a folder")
+    if found.st_uid != os.geteuid():
+        raise _unsafe(folder, f"the folder belongs to another user (uid {found.st_uid})")
 
 
 def _claim(root: Path, marker: Path) -> None:

@@ -1,5 +1,7 @@
 #include "base/fan_out.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <optional>
@@ -50,9 +52,13 @@ Result<std::unique_ptr<FanOut>> FanOut::start(size_t count, size_t threads,
 }
 
 FanOut::FanOut(std::shared_ptr<State> state, std::shared_ptr<Quarantine> quarantine)
-    : state_(std::move(state)), quarantine_(std::move(quarantine)) {}
+    : state_(std::move(state)), quarantine_(std::move(quarantine)), owner_pid_(::getpid()) {}
 
 FanOut::~FanOut() {
+  if (::getpid() != owner_pid_) {
+    for (Worker& worker : workers_) Worker::forget(std::move(worker));
+    return;
+  }
   state_->stopping = true;
   const bool all_ended = [&] {
     const std::lock_guard lock(state_->wakeup.mutex);

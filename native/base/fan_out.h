@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <functional>
 #include <memory>
 #include <vector>
@@ -35,6 +37,7 @@ class FanOut {
   std::shared_ptr<State> state_;
   std::shared_ptr<Quarantine> quarantine_;
   std::vector<Worker> workers_;
+  pid_t owner_pid_;
 };
 
 }  // namespace fxload

@@ -22,8 +22,12 @@ class Worker {
 
   bool finished() const { return finished_->load(std::memory_order_acquire); }
   void join() { thread_.join(); }
-  // After a fork the thread does not exist in the child: forget it.
+  // The kernel still holds the thread, and ends it with the process.
   void abandon() { thread_.detach(); }
+  // For the threads of a parent, in a forked child: after a fork they exist in the parent alone,
+  // and even to detach them would touch memory that the C library has already reused. Leaks the
+  // handle.
+  static void forget(Worker worker) { new Worker(std::move(worker)); }
 
  private:
   std::shared_ptr<std::atomic<bool>> finished_;

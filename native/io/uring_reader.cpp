@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <system_error>
+#include <thread>
 #include <unordered_map>
 
 #include "base/align.h"
@@ -69,6 +70,7 @@ class UringReader final : public Reader {
     // default four a processor: too few to cover an array's latency.
     std::array<unsigned, 2> workers{static_cast<unsigned>(depth_), 0};
     (void)io_uring_register_iowq_max_workers(&ring_, workers.data());
+    if (Status status = prove(); !status.ok()) return status;
     arm_wake();
     return {};
   }
@@ -109,8 +111,12 @@ class UringReader final : public Reader {
     timeout.tv_sec = static_cast<long long>(wait_s);
     timeout.tv_nsec = static_cast<long long>((wait_s - static_cast<double>(timeout.tv_sec)) * 1e9);
     io_uring_cqe* first = nullptr;
-    const int waited = io_uring_wait_cqe_timeout(&ring_, &first, &timeout);
-    if (waited < 0 && waited != -ETIME && waited != -EINTR) return;
+    // Submits, too, what an earlier submission had to leave behind.
+    const int waited = io_uring_submit_and_wait_timeout(&ring_, &first, 1, &timeout, nullptr);
+    if (waited < 0 && waited != -ETIME && waited != -EINTR) {
+      // Out of memory for the moment, most likely. Completions may be there all the same.
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
     unsigned seen = 0;
     unsigned head;
     io_uring_cqe* cqe;
@@ -148,6 +154,22 @@ class UringReader final : public Reader {
 
  private:
   static constexpr uint64_t kWakeTag = UINT64_MAX - 1;
+
+  // A ring can be had and yet not be entered: a filter may allow one call and refuse the other.
+  Status prove() {
+    io_uring_prep_nop(io_uring_get_sqe(&ring_));
+    const int submitted = io_uring_submit(&ring_);
+    io_uring_cqe* cqe = nullptr;
+    __kernel_timespec timeout{5, 0};
+    const int waited =
+        submitted < 0 ? submitted : io_uring_wait_cqe_timeout(&ring_, &cqe, &timeout);
+    if (waited < 0) {
+      return Status::error(Code::kUnsupported,
+                           "io_uring_enter failed: " + std::generic_category().message(-waited));
+    }
+    io_uring_cqe_seen(&ring_, cqe);
+    return {};
+  }
 
   void register_files(std::span<const std::shared_ptr<File>> files) {
     std::vector<int> fds;
@@ -209,7 +231,7 @@ class UringReader final : public Reader {
 
   void flush() {
     // EBUSY and EAGAIN: completions have to be taken first; the entries stay queued in the ring and
-    // go out with the wait in reap().
+    // go out with the wait in reap(), which submits again.
     (void)io_uring_submit(&ring_);
   }
 

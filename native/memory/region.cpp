@@ -1,6 +1,7 @@
 #include "memory/region.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -49,7 +50,8 @@ Region::Region(std::shared_ptr<MemoryPool> pool, std::byte* base, size_t size,
       window_bytes_(pool_->window_bytes()),
       base_(base),
       size_(size),
-      holders_(size / window_bytes_) {
+      holders_(size / window_bytes_),
+      owner_pid_(::getpid()) {
   for (auto& holders : holders_) holders.store(kUnplaced, std::memory_order_relaxed);
 }
 
@@ -105,7 +107,9 @@ void Region::use_small_pages(size_t first) {
 void Region::drop(size_t first, size_t last) {
   bool gave_back = false;
   for (size_t i = first; i <= last; ++i) {
-    if (holders_[i].fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    // In a forked child a mutex may be held for ever by a thread that exists in the parent alone:
+    // there the memory goes back with the process.
+    if (holders_[i].fetch_sub(1, std::memory_order_acq_rel) == 1 && ::getpid() == owner_pid_) {
       pool_->give_back(base_ + i * window_bytes_);
       live_windows_.fetch_sub(1, std::memory_order_relaxed);
       gave_back = true;

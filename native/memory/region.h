@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -64,6 +66,7 @@ class Region {
   const size_t size_;
   std::vector<std::atomic<int32_t>> holders_;
   std::atomic<size_t> live_windows_{0};
+  const pid_t owner_pid_;
   size_t opened_ = 0;  // windows below are accessible
 };
 

@@ -44,9 +44,10 @@ class CacheMap {
 bool fits_direct(const File& file, const Extent& extent) {
   const DirectShape& shape = file.direct();
   if (!shape.works) return false;
-  const bool ends_well = is_aligned(extent.file_offset + extent.length, shape.offset_align) ||
-                         extent.file_offset + extent.length == file.size();
-  return ends_well && is_aligned(extent.file_offset, shape.offset_align) &&
+  // One unit for all: it is what the plan counts with, and the room behind the last read.
+  const uint64_t unit = std::max(shape.offset_align, shape.memory_align);
+  const uint64_t end = extent.file_offset + extent.length;
+  return (is_aligned(end, unit) || end == file.size()) && is_aligned(extent.file_offset, unit) &&
          is_aligned(extent.destination, shape.memory_align);
 }
 

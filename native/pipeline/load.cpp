@@ -359,7 +359,8 @@ Result<std::unique_ptr<Load>> Load::start(std::vector<std::shared_ptr<File>> fil
 Load::Load(std::shared_ptr<State> state, std::shared_ptr<Quarantine> quarantine)
     : state_(std::move(state)), quarantine_(std::move(quarantine)), owner_pid_(::getpid()) {}
 
-Load::~Load() { close(after_seconds(5)); }
+// Python may destroy it with its lock held: no time to wait for the storage.
+Load::~Load() { close(after_seconds(0.2)); }
 
 Load::Wait Load::wait_past(uint64_t end, TimePoint deadline) {
   State& state = *state_;
@@ -439,8 +440,8 @@ uint64_t Load::close(TimePoint deadline) {
   State& state = *state_;
   if (::getpid() != owner_pid_) {
     // A forked child: the threads exist in the parent alone, and so does what they hold.
-    for (Worker& worker : workers_) worker.abandon();
-    for (Worker& lane : lanes_) lane.abandon();
+    for (Worker& worker : workers_) Worker::forget(std::move(worker));
+    for (Worker& lane : lanes_) Worker::forget(std::move(lane));
     workers_.clear();
     lanes_.clear();
     return 0;

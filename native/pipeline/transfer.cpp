@@ -40,6 +40,7 @@ struct Transfer::State {
   size_t next = 0;
   size_t finished = 0;
   std::vector<size_t> slot_of_chunk;
+  std::vector<bool> being_read;
   std::vector<size_t> free_slots;
   std::deque<size_t> arrived;
   std::vector<size_t> unopened;         // files whose sink is yet to be created
@@ -92,6 +93,7 @@ void Transfer::State::read_next() {
   slot_of_chunk[index] = slot_index;
   issued_bytes += chunk.length;
   ++reading;
+  being_read[index] = true;
   Lane& lane = chunk.route == Route::kDirect ? *direct_lane : *cache_lane;
   lane.push({files[chunk.file].get(), chunk.offset, chunk.length, slot(slot_index), index,
              chunk.route == Route::kDirect});
@@ -102,6 +104,7 @@ void Transfer::State::complete(size_t index, Status status) {
   const std::lock_guard lock(wakeup.mutex);
   const TimePoint now = Clock::now();
   --reading;
+  being_read[index] = false;
   last_progress = now;
   if (!status.ok()) {
     if (!stopping) fail(std::move(status));
@@ -176,6 +179,7 @@ void Transfer::State::process(size_t index, std::unique_lock<std::mutex>& lock) 
 
 void Transfer::State::work() {
   std::unique_lock lock(wakeup.mutex);
+  ++workers_alive;
   for (;;) {
     if (stopping || !failure.ok() || all_done()) break;
     if (!unopened.empty()) {
@@ -227,6 +231,7 @@ Result<std::unique_ptr<Transfer>> Transfer::start(std::vector<std::shared_ptr<Fi
   if (!chunks.ok()) return chunks.status();
   state->chunks = std::move(*chunks);
   state->slot_of_chunk.resize(state->chunks.size());
+  state->being_read.resize(state->chunks.size());
   state->chunks_to_write.resize(state->files.size());
   size_t direct = 0;
   size_t other = 0;
@@ -289,10 +294,6 @@ Result<std::unique_ptr<Transfer>> Transfer::start(std::vector<std::shared_ptr<Fi
       });
     }
     for (size_t i = 0; i < workers; ++i) {
-      {
-        const std::lock_guard lock(state->wakeup.mutex);
-        ++state->workers_alive;
-      }
       transfer->workers_.emplace_back("fxload-transfer", [state] { state->work(); });
     }
   } catch (const std::system_error& error) {
@@ -304,7 +305,8 @@ Result<std::unique_ptr<Transfer>> Transfer::start(std::vector<std::shared_ptr<Fi
 Transfer::Transfer(std::shared_ptr<State> state, std::shared_ptr<Quarantine> quarantine)
     : state_(std::move(state)), quarantine_(std::move(quarantine)), owner_pid_(::getpid()) {}
 
-Transfer::~Transfer() { close(after_seconds(5)); }
+// Python may destroy it with its lock held: no time to wait for the storage.
+Transfer::~Transfer() { close(after_seconds(0.2)); }
 
 Result<bool> Transfer::wait(TimePoint deadline) {
   State& state = *state_;
@@ -319,9 +321,10 @@ Result<bool> Transfer::wait(TimePoint deadline) {
       seconds_between(state.last_progress, Clock::now()) > state.options.stall_timeout_s) {
     Status stalled = Status::error(
         Code::kDeadline, "nothing has moved for " + seconds_text(state.options.stall_timeout_s));
-    if (state.next > 0) {
-      const Chunk& chunk = state.chunks[state.next - 1];
-      stalled = std::move(stalled).at(state.files[chunk.file]->path());
+    const auto oldest = std::find(state.being_read.begin(), state.being_read.end(), true);
+    if (oldest != state.being_read.end()) {
+      const Chunk& chunk = state.chunks[static_cast<size_t>(oldest - state.being_read.begin())];
+      stalled = std::move(stalled).at(state.files[chunk.file]->path(), chunk.offset, chunk.length);
     }
     state.fail(std::move(stalled));
     return state.failure;
@@ -349,8 +352,8 @@ TransferStats Transfer::stats() const {
 uint64_t Transfer::close(TimePoint deadline) {
   State& state = *state_;
   if (::getpid() != owner_pid_) {
-    for (Worker& worker : workers_) worker.abandon();
-    for (Worker& lane : lanes_) lane.abandon();
+    for (Worker& worker : workers_) Worker::forget(std::move(worker));
+    for (Worker& lane : lanes_) Worker::forget(std::move(lane));
     workers_.clear();
     lanes_.clear();
     return 0;

@@ -154,3 +154,11 @@ def test_without_matplotlib_one_line_says_what_to_install(
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(UnsupportedError, match=r"pip install 'fxload\[bench\]'"):
         check_plot(tmp_path / "a.svg")
+
+
+def test_one_round_is_not_called_interleaved(report: dict[str, Any]) -> None:
+    for rounds, said in ((1, ", 1 round: "), (3, ", 3 interleaved rounds: ")):
+        report["options"]["rounds"] = rounds
+        out = io.StringIO()
+        draw_load(Screen(out, io.StringIO()), report)
+        assert said in out.getvalue()

@@ -302,3 +302,17 @@ def test_a_limit_that_forbids_the_judgement_is_named() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert isinstance(caught.value, FxloadError)
     assert caught.value.path == PATH
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"__metadata__":{"a":' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b"}}",
+        b"[" * 1_000_000,
+    ],
+)
+def test_deep_nesting_is_a_broken_rule(text: bytes) -> None:
+    raw = len(text).to_bytes(8, "little") + text
+    with pytest.raises(CheckpointError) as caught:
+        parse_header(raw, len(raw), "file")
+    assert caught.value.rule in ("wrong-type", "not-json")

@@ -215,7 +215,7 @@ def test_an_index_that_is_a_dangling_link(tmp_path: Path) -> None:
 
 
 def test_folders_without_a_model(tmp_path: Path) -> None:
-    with pytest.raises(ModelNotFoundError, match="empty"):
+    with pytest.raises(ModelNotFoundError, match="folder that holds the model"):
         find_shards(tmp_path)
     touch(tmp_path, "pytorch_model.bin")
     with pytest.raises(ModelNotFoundError, match=r"no \.safetensors"):

@@ -86,8 +86,13 @@ def test_no_command_is_bad_usage_and_shows_the_commands(
         ["inspect", "x", "--sort", "colour"],
         ["doctor", "a", "b"],
         ["warm", "x", "--limit", "lots"],
+        ["warm", "x", "--to", ""],
+        ["warm", "x", "--engine", "foo"],
+        ["cache", "ls", "--to", ""],
         ["cache", "rm"],
         ["bench", "load", "x", "--rounds", "0"],
+        ["bench", "load", "x", "--engine", "foo"],
+        ["bench", "storage", ".", "--engine", "foo"],
         ["bench", "storage", ".", "--requests", "5000"],
         ["bench", "storage", ".", "--depths", "many"],
         ["bench", "storage", ".", "--make", "1"],
@@ -197,6 +202,48 @@ def test_a_reader_that_goes_away_is_no_traceback(
     assert done.stdout.startswith("model ")
     assert "Traceback" not in done.stderr
     assert "Exception" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["cache ls", "cache ls --json", "inspect /none --json"])
+@pytest.mark.parametrize(
+    ("stdout", "said"), [(">&-", "closed"), (">/dev/full", "No space left on device")]
+)
+def test_a_stdout_that_cannot_be_written_is_one_line(
+    command: str, stdout: str, said: str, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"exec {' '.join(MODULE)} {command} {stdout}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)},
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("fxload: ")
+    assert done.stderr.count("\n") == 1
+    # What failed before the stream did is the one thing to tell.
+    if command.startswith("inspect") and stdout == ">/dev/full":
+        assert "/none" in done.stderr
+    else:
+        assert "standard output" in done.stderr
+        assert said in done.stderr
+
+
+def test_a_broken_configuration_is_told_by_the_doctor_too(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("nonsense = [")
+    done = run("doctor", "--json", FXLOAD_CONFIG=str(config))
+    assert done.returncode == 2
+    assert str(config) in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert json.loads(done.stdout)["error"]["kind"] == "usage"
+
+
+def test_no_command_of_bench_has_its_help_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--help"]) == 0
+    commands = capsys.readouterr().out.partition("Commands:")[2]
+    assert "load" in commands
+    assert "..." not in commands
 
 
 def test_json_takes_a_file_in_bench_only(

@@ -88,6 +88,18 @@ def test_elsewhere_each_step_is_a_line_on_stderr() -> None:
     assert out.getvalue() == ""
 
 
+def test_names_that_are_no_text_are_escaped() -> None:
+    raw, beside = io.BytesIO(), io.BytesIO()
+    screen = Screen(
+        io.TextIOWrapper(raw, "utf-8", "strict", write_through=True),
+        io.TextIOWrapper(beside, "utf-8", "strict", write_through=True),
+    )
+    screen.line("bad\udcffname")
+    screen.message("bad\udcfename")
+    assert raw.getvalue() == b"bad\\udcffname\n"
+    assert beside.getvalue() == b"bad\\udcfename\n"
+
+
 def test_a_finding_shows_its_reason_and_next_step() -> None:
     out = io.StringIO()
     Screen(out, io.StringIO()).finding("warn", "queue", "32", "too shallow", "echo 256 > x")

@@ -66,6 +66,15 @@ def test_what_torch_lacks_is_named_before_anything_is_handed_out(tmp_path: Path)
     assert raw_bytes(load_checkpoint(path, exclude=["six"])["a"]) == content["a"]
 
 
+@pytest.mark.parametrize("shape", [[0, 2**63], [2**64 - 1, 0]])
+def test_a_shape_that_torch_cannot_hold_is_named(tmp_path: Path, shape: list[int]) -> None:
+    path = tmp_path / "model.safetensors"
+    write_raw(path, [("a", "F32", [4]), ("wide", "F32", shape)])
+    with open_checkpoint(path) as checkpoint, pytest.raises(fxload.UnsupportedError) as caught:
+        next(iter(checkpoint))
+    assert "wide" in str(caught.value)
+
+
 def test_equal_to_safetensors_and_writable(make_checkpoint: CheckpointFactory) -> None:
     checkpoint = make_checkpoint()
     loaded = load_checkpoint(checkpoint.path)

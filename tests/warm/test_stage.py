@@ -45,6 +45,16 @@ def test_digest_is_that_of_the_weights(model: Path, config: Config) -> None:
     assert staged.digest == model_digest(weights)
 
 
+def test_store_that_cannot_be_remembered_is_a_warning(
+    model: Path, config: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config.state_dir.mkdir()
+    (config.state_dir / "stores").write_text("in the way")
+    staged = warm.stage(model, to=tmp_path / "named", config=config)
+    assert staged.path.is_dir()
+    assert f"the store {tmp_path / 'named'} cannot be remembered" in caplog.text
+
+
 def test_an_engine_loads_the_copy(model: Path, config: Config) -> None:
     from tests.support.checkpoints import same_bytes
 

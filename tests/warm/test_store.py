@@ -105,6 +105,36 @@ def test_own_link_to_a_store_is_followed(tmp_path: Path) -> None:
     assert opened(tmp_path / "link").root == tmp_path / "store"
 
 
+@pytest.mark.parametrize("name", ["entries", "staging", "jobs"])
+def test_store_whose_folders_lead_elsewhere_is_refused(
+    tmp_path: Path, model: Path, config: Config, name: str
+) -> None:
+    root = opened(tmp_path / "store").root
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "v1-0123456789abcdef").mkdir(parents=True)
+    (root / name).rmdir()
+    (root / name).symlink_to(elsewhere)
+    for create in (True, False):
+        with pytest.raises(fxload.StorageError, match="symbolic link") as caught:
+            Store.open(root, create=create)
+        assert str(root / name) in str(caught.value)
+    with pytest.raises(fxload.StorageError, match="symbolic link"):
+        warm.stage(model, to=root, config=config)
+    assert [path.name for path in elsewhere.iterdir()] == ["v1-0123456789abcdef"]
+    (root / name).unlink()
+    (root / name).touch()
+    with pytest.raises(fxload.StorageError, match="not a folder"):
+        Store.open(root, create=True)
+
+
+def test_store_with_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
+    need_root("giving a folder away")
+    store = opened(tmp_path / "store")
+    os.chown(store.staging, NOBODY, NOBODY)
+    with pytest.raises(fxload.StorageError, match="belongs to another user"):
+        Store.open(store.root, create=True)
+
+
 def test_folder_of_another_user_is_refused(tmp_path: Path) -> None:
     need_root("giving a folder away")
     os.chown(opened(tmp_path / "store").root, NOBODY, NOBODY)
