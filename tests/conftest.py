@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import secrets
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
