@@ -38,7 +38,13 @@ class OwnRun:
         self._state = tempfile.TemporaryDirectory(prefix="fxload-bench-")
 
     def prepare(self) -> None:
-        """With ``prefault``, touch the destination before the clock starts."""
+        """What is done before the clock starts: the imports, as for the others.
+
+        With ``prefault``, the destination is touched too.
+        """
+        import fxload.loader
+        import fxload.tensors  # noqa: F401
+
         if self._job.prefault:
             from fxload._native import MemoryPool
 
