@@ -60,6 +60,7 @@ def run(job: Job) -> dict[str, object]:
     """Load, keep every tensor, and tell what it took."""
     import importlib
 
+    from fxload._collector import paused_collector
     from fxload.bench.peers import loader_named
     from fxload.bench.peers.own import OwnRun
     from fxload.bench.physical import read_counters
@@ -79,12 +80,14 @@ def run(job: Job) -> dict[str, object]:
     counters = read_counters(job.paths)
     cpu_s = _cpu_s()
     start_s = time.perf_counter()
-    for name, tensor in own.load() if own is not None else module.load(job):
-        if first_s is None:
-            first_s = time.perf_counter() - start_s
-        payload_bytes += tensor.nbytes
-        # Of views that do not last only one is kept: keeping them all would keep nothing valid.
-        tensors[name if spec.owned else ""] = tensor
+    # For every loader alike: Python's collector would walk what it has just been given.
+    with paused_collector():
+        for name, tensor in own.load() if own is not None else module.load(job):
+            if first_s is None:
+                first_s = time.perf_counter() - start_s
+            payload_bytes += tensor.nbytes
+            # Of views that do not last only one is kept: keeping them all would keep nothing valid.
+            tensors[name if spec.owned else ""] = tensor
     elapsed_s = time.perf_counter() - start_s
     cpu_s = _cpu_s() - cpu_s
     spent = read_counters(job.paths).since(counters)
