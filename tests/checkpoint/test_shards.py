@@ -299,3 +299,11 @@ def test_the_same_tensor_in_two_files_needs_an_index(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="'b' is in 1 and in 3") as caught:
         allowed_tensors(shards, [header("a", "b"), header("c"), header("d", "b")])
     assert caught.value.rule == "duplicate-tensor"
+
+
+def test_an_index_that_names_no_possible_file_is_broken(tmp_path: Path) -> None:
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"x": "m\\ud800.safetensors"}}')
+    with pytest.raises(CheckpointError, match="no possible file name") as caught:
+        find_shards(tmp_path)
+    assert caught.value.rule == "index-wrong-type"
