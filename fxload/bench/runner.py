@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -74,7 +75,7 @@ def _prepare_cache(job: Job, cold: bool) -> int | None:
 
 
 def _call_worker(job: Job, timeout_s: float) -> dict[str, Any]:
-    command = [sys.executable, "-m", "fxload.bench.worker"]
+    command = [sys.executable, "-m", "fxload.bench.worker", str(os.getpid())]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

@@ -1,6 +1,7 @@
-"""One load in a process of its own: ``python -m fxload.bench.worker``, a Job as JSON on stdin.
+"""One load in a process of its own: ``python -m fxload.bench.worker PARENT``, a Job on stdin.
 
-Writes one JSON object to stdout; whatever a loader prints goes to stderr. torch is imported
+PARENT is the process that asked, whose end ends this one. The Job comes as JSON. The worker
+writes one JSON object to stdout; whatever a loader prints goes to stderr. torch is imported
 before anything is measured, the loader's own package before the clock starts.
 """
 
@@ -12,6 +13,7 @@ import hashlib
 import json
 import os
 import resource
+import signal
 import sys
 import time
 from dataclasses import asdict
@@ -30,8 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 
-def main() -> int:
-    """Run the job; the exit code is 0 whenever an object was written."""
+def main(parent: int) -> int:
+    """Run the job for process `parent`; the exit code is 0 whenever an object was written."""
+    _end_with(parent)
     result_descriptor = os.dup(1)
     os.dup2(2, 1)
     request = json.load(sys.stdin)
@@ -39,6 +42,14 @@ def main() -> int:
     with os.fdopen(result_descriptor, "w") as out:
         json.dump(answer, out)
     return 0
+
+
+def _end_with(parent: int) -> None:
+    """Let the kernel end this process with its parent, however that ends."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, int(signal.SIGKILL))
+    if os.getppid() != parent:
+        raise SystemExit("the process that asked for this load has ended")
 
 
 def _answer(request: dict[str, object]) -> dict[str, object]:
@@ -153,4 +164,4 @@ def _one_line(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(int(sys.argv[1])))

@@ -149,3 +149,13 @@ int fault_of(const char* op, const char* path) {
   atomic_fetch_sub(&faults_hanging, 1);
   return NO_FAULT;
 }
+
+bool faults_include(int what) {
+  if (!faults.path) return false;
+  bool included = false;
+  pthread_mutex_lock(&faults.lock);
+  refresh_faults();
+  for (int i = 0; i < faults.count; i++) included |= faults.rules[i].what == what;
+  pthread_mutex_unlock(&faults.lock);
+  return included;
+}

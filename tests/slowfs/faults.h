@@ -14,3 +14,6 @@ void faults_init(const char* path, bool (*stopping)(void));
 // NO_FAULT, FAULT_SHORT, FAULT_EOF, FAULT_FLIP or a negative errno. `path` starts with '/'.
 // Holds a request that is to hang, and then answers NO_FAULT.
 int fault_of(const char* op, const char* path);
+
+// Whether the fault file, as it is now, holds a line with this WHAT.
+bool faults_include(int what);

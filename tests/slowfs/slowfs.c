@@ -30,7 +30,10 @@
 //            goes on as if nothing had happened
 //            short: a read returns half of what was asked; eof: it returns nothing; flip: one bit
 //            of what it returns is wrong. To a short answer that is not for an O_DIRECT file the
-//            kernel adds zeros, and keeps them as the file's content
+//            kernel adds zeros, and keeps them as the file's content. A file opened with O_DIRECT
+//            while a line says short bypasses the page cache for good: without that the kernel
+//            asks for the rest of a short direct read through its page cache, and takes a second
+//            short answer for the file's new size
 //   EVERY_N  every N-th matching request, counted for each line since the file last changed
 //   GLOB     of the file's name (of its path from the top of the mount, if GLOB has a '/')
 //
@@ -207,6 +210,7 @@ static int open_at(const char* path, int flags, mode_t mode, struct fuse_file_in
 }
 
 static int sf_open(const char* path, struct fuse_file_info* fi) {
+  fi->direct_io = fi->flags & O_DIRECT && faults_include(FAULT_SHORT);
   return open_at(path, fi->flags, 0, fi);
 }
 
