@@ -12,7 +12,8 @@ Each also derives from the builtin that a caller would expect, and says where it
     │   ├── ChangedError                           a file changed while it was read
     │   └── CapacityError                          no room: file system, quota or memory limit
     ├── DeadlineError       (TimeoutError)         a wait ended without what it waited for
-    └── OutOfMemoryError    (MemoryError)          the host refused memory
+    ├── DeviceError         (RuntimeError)         the device or its runtime refused or failed
+    └── OutOfMemoryError    (MemoryError)          the host, or the device, refused memory
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ __all__ = [
     "ChangedError",
     "CheckpointError",
     "DeadlineError",
+    "DeviceError",
     "FxloadError",
     "ModelNotFoundError",
     "OutOfMemoryError",
@@ -127,8 +129,12 @@ class DeadlineError(FxloadError, TimeoutError):
     """A wait ended without what it waited for."""
 
 
+class DeviceError(FxloadError, RuntimeError):
+    """The device, or the runtime that serves it, refused or failed a request."""
+
+
 class OutOfMemoryError(FxloadError, MemoryError):
-    """The host refused memory."""
+    """The host, or the device, refused memory."""
 
 
 def _rebuild(kind: type[FxloadError], state: dict[str, object]) -> FxloadError:
@@ -150,6 +156,7 @@ _BY_CODE: dict[str, type[FxloadError]] = {
     "capacity": CapacityError,
     "deadline": DeadlineError,
     "memory": OutOfMemoryError,
+    "device": DeviceError,
 }
 
 _HINTS_BY_ERRNO = {

@@ -196,3 +196,123 @@ def copy_bandwidth(
     size_bytes: int, *, threads: int = 0, fresh: bool = True, huge_pages: bool = True
 ) -> float:
     """Bytes a second of a parallel memory copy (into fresh or touched memory)."""
+
+class CopyRate(TypedDict):
+    bytes: int
+    seconds: float
+
+class Device:
+    """One accelerator. Thread-safe; leaves the calling thread's current device as it was."""
+
+    platform: str  # "host", "rocm", "cuda" or "ascend"
+    index: int
+    name: str  # "" where the runtime does not tell
+    pci_bus: str  # "0000:c1:00.0", or ""
+    numa_node: int  # -1: unknown
+    tensor_align: int  # bytes; where kernels want a tensor to start
+    copy_align: int  # bytes; where both ends of a copy have to start
+    def memory(self) -> tuple[int, int]:
+        """Free and total bytes of device memory."""
+    def allocate(self, size_bytes: int) -> DeviceBuffer:
+        """Memory of the runtime's own, outside torch. Raises OutOfMemoryError, DeviceError."""
+
+class DeviceBuffer:
+    """Device memory that is freed with this object."""
+
+    address: int
+    def __len__(self) -> int: ...
+    def to_bytes(self, offset: int = 0, length: int | None = None) -> bytes:
+        """Copy it back to the host."""
+
+class Platform:
+    """A device runtime in this process."""
+
+    name: str
+    library: str  # path of the shared library, "" for the host
+    found_by: str  # "already loaded", "torch's folder", "toolkit", "system", "" for the host
+    version: str  # "" where the runtime does not tell
+    device_count: int
+    def open(self, index: int) -> Device:
+        """Raises UsageError for an index that does not exist, DeviceError."""
+
+def platform_names() -> list[str]:
+    """The platforms of this build, in the order in which they are tried."""
+
+def find_platform(name: str, folders: Sequence[str] = ()) -> Platform:
+    """The runtime of a platform: already loaded, else in `folders`, the toolkit, the system.
+
+    Raises UnsupportedError, with all that was tried, where there is none or it has no device.
+    """
+
+class PinnedRing:
+    """Host memory that a device copies from: slots of one size, on the device's NUMA node,
+    touched, and registered with the runtime where it agrees.
+
+    Raises OutOfMemoryError, DeviceError.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        size_bytes: int,
+        *,
+        slot_bytes: int = 8 << 20,
+        probe_path: str | None = None,
+    ) -> None:
+        """``probe_path``: a file to read from with O_DIRECT, to prove that it works."""
+    size_bytes: int
+    slot_bytes: int
+    pinned: bool
+    method: str  # "registered", "runtime" (its own allocation) or "none"
+    reason: str  # why it is not registered, "" if it is
+    numa_node: int  # where it lies, -1: unknown
+    takes_direct_reads: bool | None  # None: not probed
+    def copy_rate(self, seconds: float = 0.2) -> CopyRate:
+        """Measure copies to the device through two streams."""
+    def close(self) -> None: ...
+
+class DeviceLoad:
+    """A load whose destination is device memory that Python places, window by window.
+
+    Reads run ahead into the ring from the start; a chunk is copied once every window that it
+    touches is placed. Offsets are those of the plan's destination space. The extents' ranges,
+    rounded to ``block_bytes``, must not overlap.
+    """
+
+    def __init__(
+        self,
+        files: FileSet,
+        extents: Buffer,
+        space_bytes: int,
+        *,
+        device: Device,
+        ring: PinnedRing,
+        block_bytes: int = 512,
+        engine: str = "auto",
+        depth: int = 0,
+        digest: bool = False,
+        use_page_cache: bool = True,
+        stall_timeout_s: float = 120.0,
+    ) -> None: ...
+    @property
+    def streams(self) -> list[int]:
+        """The runtime's handles of the streams that copy: order torch's own stream with them."""
+    def place(self, begin: int, end: int, address: int, owner: object) -> None:
+        """The window [begin, end), whole blocks, lies at ``address``. Windows come in order, may
+        share one block, and are ready to be written by whatever the streams hold already. The
+        core keeps ``owner`` alive until the last copy into the window has run."""
+    def wait_past(self, end: int, timeout_s: float) -> int:
+        """As Load.wait_past, of bytes that have arrived on the device. Raises also DeviceError."""
+    def move(self, moves: Buffer) -> int:
+        """Queue copies within the device, triples of uint64 (to, from, length); returns a ticket.
+        Runs behind everything that was copied before."""
+    def wait_moved(self, ticket: int, timeout_s: float) -> bool:
+        """Whether these moves have run."""
+    def digests(self) -> list[str]: ...
+    def stats(self) -> dict[str, Any]:
+        """As Load's, and: copied_bytes, copies, moved_bytes, moves, read_s (with a read in
+        flight), copy_s (with a copy in flight), overlap_s (with both), ring_bytes, pinned,
+        waits_for_window_s, waits_for_slot_s."""
+    def close(self, timeout_s: float = 5.0) -> int:
+        """Stop. Returns bytes of the ring and the windows that are quarantined, since a read or
+        a copy may still touch them."""

@@ -8,6 +8,7 @@ import posixpath
 from typing import TYPE_CHECKING, Any
 
 from fxload._errors import CheckpointError, ModelNotFoundError, StorageError
+from fxload._native import FileSet
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["INDEX_SUFFIX", "read_index"]
 
 INDEX_SUFFIX = ".safetensors.index.json"
+
+_LARGE_BYTES = 1 << 20
 
 
 def read_index(path: Path) -> dict[str, str]:
@@ -24,7 +27,7 @@ def read_index(path: Path) -> dict[str, str]:
     index-escapes (a file name that leaves the folder); StorageError if it cannot be read.
     """
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = _read_whole(path).decode("utf-8")
         document = json.loads(text)
     except FileNotFoundError as error:
         raise ModelNotFoundError(
@@ -42,6 +45,18 @@ def read_index(path: Path) -> dict[str, str]:
     except (ValueError, RecursionError) as error:
         raise _broken(path, "not-json", f"JSON of an absurd depth or number: {error}") from error
     return _checked(document, path)
+
+
+def _read_whole(path: Path) -> bytes:
+    """A large index in one direct request: the page cache would ask for it piece by piece."""
+    size = path.stat().st_size
+    if size < _LARGE_BYTES:
+        return path.read_bytes()
+    files = FileSet([str(path)], head_bytes=size)
+    try:
+        return files.head(0)
+    finally:
+        files.close()
 
 
 def _checked(document: Any, path: Path) -> dict[str, str]:

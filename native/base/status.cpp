@@ -26,6 +26,8 @@ std::string_view code_name(Code code) {
       return "deadline";
     case Code::kMemory:
       return "memory";
+    case Code::kDevice:
+      return "device";
   }
   return "io";
 }

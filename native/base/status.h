@@ -22,6 +22,7 @@ enum class Code {
   kCapacity,
   kDeadline,
   kMemory,
+  kDevice,
 };
 
 std::string_view code_name(Code code);

@@ -96,20 +96,20 @@ Result<std::shared_ptr<File>> File::open(const std::string& path, bool want_dire
     if (!fd.valid()) return Status::from_errno(errno, "open").at(path);
     file->buffered_fd_ = std::move(fd);
   }
-  const int any_fd = file->direct_fd_.valid() ? file->direct_fd_.get() : file->buffered_fd_.get();
+  const int opened = file->any_fd();
   struct stat st{};
-  if (::fstat(any_fd, &st) != 0) return Status::from_errno(errno, "stat").at(path);
+  if (::fstat(opened, &st) != 0) return Status::from_errno(errno, "stat").at(path);
   if (!S_ISREG(st.st_mode)) {
     return Status::error(Code::kUsage,
                          S_ISDIR(st.st_mode) ? "is a folder, not a file" : "is not a regular file")
         .at(path);
   }
   // It would make io_uring give up where it could wait.
-  (void)::fcntl(any_fd, F_SETFL, ::fcntl(any_fd, F_GETFL) & ~O_NONBLOCK);
+  (void)::fcntl(opened, F_SETFL, ::fcntl(opened, F_GETFL) & ~O_NONBLOCK);
   file->identity_ = identity_of(st);
   file->owner_ = st.st_uid;
   struct statfs fs{};
-  if (::fstatfs(any_fd, &fs) != 0) return Status::from_errno(errno, "statfs").at(path);
+  if (::fstatfs(opened, &fs) != 0) return Status::from_errno(errno, "statfs").at(path);
   file->file_system_ = file_system_name(fs.f_type);
   if (Status status = file->probe_direct(head, head_bytes); !status.ok()) return status;
   return file;
@@ -163,14 +163,15 @@ Result<int> File::buffered_fd() const {
   return buffered_fd_.get();
 }
 
+int File::any_fd() const {
+  if (direct_fd_.valid()) return direct_fd_.get();
+  const std::lock_guard lock(buffered_mutex_);
+  return buffered_fd_.get();
+}
+
 Status File::check_unchanged() const {
   struct stat st{};
-  int fd = direct_fd_.get();
-  if (fd < 0) {
-    const std::lock_guard lock(buffered_mutex_);
-    fd = buffered_fd_.get();
-  }
-  if (::fstat(fd, &st) != 0) return Status::from_errno(errno, "stat").at(path_);
+  if (::fstat(any_fd(), &st) != 0) return Status::from_errno(errno, "stat").at(path_);
   if (identity_of(st) == identity_) return {};
   return Status::error(Code::kChanged, "the file changed while it was being read").at(path_);
 }

@@ -57,6 +57,8 @@ class File {
   uid_t owner() const { return owner_; }
 
   int direct_fd() const { return direct_fd_.get(); }
+  // Whichever descriptor there is: for questions about the file, not for its bytes.
+  int any_fd() const;
   // Opened at first use: a file that is read directly never needs it.
   Result<int> buffered_fd() const;
 

@@ -64,12 +64,9 @@ Residency probe_residency(const File& file, uint64_t offset, uint64_t length) {
   if (file.in_memory()) {
     return {end - offset, true, "tmpfs", ""};
   }
-  Result<int> fd = file.buffered_fd();
-  if (!fd.ok()) {
-    result.reason = fd.status().detail().reason;
-    return result;
-  }
-  const system::CacheState state = system::cache_state(*fd, offset, end - offset);
+  // A second descriptor would cost a round trip a file on a network file system.
+  const int fd = file.any_fd();
+  const system::CacheState state = system::cache_state(fd, offset, end - offset);
   if (state.os_errno == 0) {
     const uint64_t bytes = std::min(state.resident_pages * page_bytes(), end - offset);
     return {bytes, true, "cachestat", ""};
@@ -78,7 +75,7 @@ Residency probe_residency(const File& file, uint64_t offset, uint64_t length) {
     result.reason = "the file belongs to another user: cachestat is not permitted";
     return result;
   }
-  return by_mincore(file, *fd, offset, end - offset);
+  return by_mincore(file, fd, offset, end - offset);
 }
 
 }  // namespace fxload

@@ -3,9 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <thread>
 
 #include "base/align.h"
 #include "memory/region.h"
@@ -36,24 +34,7 @@ Status MemoryPool::prefault(size_t size, size_t threads) {
     return status;
   }
   advise_huge(base, bytes);
-  std::atomic<size_t> next{0};
-  std::mutex failure_mutex;
-  Status failure;
-  const auto work = [&] {
-    for (size_t i = next++; i < windows; i = next++) {
-      if (Status status = touch(base + i * window_bytes_, window_bytes_); !status.ok()) {
-        const std::lock_guard lock(failure_mutex);
-        failure = std::move(status);
-        return;
-      }
-    }
-  };
-  {
-    std::vector<std::jthread> helpers;
-    for (size_t i = 1; i < std::min(threads, windows); ++i) helpers.emplace_back(work);
-    work();
-  }
-  if (!failure.ok()) {
+  if (Status failure = touch_in_parallel(base, bytes, threads); !failure.ok()) {
     ::munmap(base, bytes);
     return failure;
   }

@@ -2,16 +2,24 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <thread>
 #include <utility>
 
 #include "base/align.h"
+#include "memory/placement.h"
 #include "memory/region.h"
 #include "memory/touch.h"
 
 namespace fxload {
+namespace {
 
-Result<RingMemory> RingMemory::create(size_t size) {
+constexpr size_t kMostThreads = 8;
+
+}  // namespace
+
+Result<RingMemory> RingMemory::create(size_t size, int numa_node) {
   Result<std::byte*> base = reserve_address_space(align_up(size, kHugePageBytes));
   if (!base.ok()) return base.status();
   RingMemory ring({*base, align_up(size, kHugePageBytes)});
@@ -19,7 +27,12 @@ Result<RingMemory> RingMemory::create(size_t size) {
     return Status::from_errno(errno, "get memory from the host");
   }
   advise_huge(ring.bytes_.data(), ring.bytes_.size());
-  if (Status status = touch(ring.bytes_.data(), ring.bytes_.size()); !status.ok()) return status;
+  prefer_numa_node(ring.bytes_.data(), ring.bytes_.size(), numa_node);
+  const size_t threads = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, kMostThreads);
+  if (Status status = touch_in_parallel(ring.bytes_.data(), ring.bytes_.size(), threads);
+      !status.ok()) {
+    return status;
+  }
   return ring;
 }
 

@@ -10,7 +10,8 @@ namespace fxload {
 // Touched, huge-page aligned memory of a fixed size: what a bounded pipeline recycles.
 class RingMemory {
  public:
-  static Result<RingMemory> create(size_t size);
+  // On that NUMA node where there is room; -1: wherever the kernel likes.
+  static Result<RingMemory> create(size_t size, int numa_node = -1);
   RingMemory() = default;
   RingMemory(RingMemory&& other) noexcept;
   RingMemory& operator=(RingMemory&& other) noexcept;

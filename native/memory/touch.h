@@ -12,6 +12,9 @@ namespace fxload {
 // neighbouring bytes of the same pages.
 Status touch(std::byte* begin, size_t length);
 
+// The same by several threads, the calling one among them.
+Status touch_in_parallel(std::byte* begin, size_t length, size_t threads);
+
 // Advises huge pages; nothing is lost where there are none.
 void advise_huge(std::byte* begin, size_t length);
 

@@ -13,7 +13,7 @@
 #include "memory/touch.h"
 #include "pipeline/chunks.h"
 #include "pipeline/digest.h"
-#include "pipeline/lane.h"
+#include "pipeline/lanes.h"
 
 namespace fxload {
 namespace {
@@ -42,8 +42,7 @@ struct Load::State {
   std::vector<Leaf> leaves;
   std::vector<size_t> leaf_of_chunk;
   std::vector<FileDigest> file_digests;
-  std::unique_ptr<Lane> direct_lane;
-  std::unique_ptr<Lane> cache_lane;
+  std::unique_ptr<Lanes> lanes;
   PageChoice pages;
   size_t ahead_limit_bytes = 0;
   uint64_t file_bytes = 0;
@@ -150,9 +149,7 @@ void Load::State::prepare(size_t index, std::unique_lock<std::mutex>& lock) {
   Status status;
   if (fresh) status = touch_chunk(chunk);
   if (status.ok()) {
-    Lane& lane = chunk.route == Route::kDirect ? *direct_lane : *cache_lane;
-    lane.push({files[chunk.file].get(), chunk.offset, chunk.length,
-               region->data() + chunk.destination, index, chunk.route == Route::kDirect});
+    lanes->push(*files[chunk.file], chunk, region->data() + chunk.destination, index);
   } else {
     complete(index, std::move(status).at(files[chunk.file]->path(), chunk.offset, chunk.length));
   }
@@ -293,44 +290,17 @@ Result<std::unique_ptr<Load>> Load::start(std::vector<std::shared_ptr<File>> fil
   if (!region.ok()) return region.status();
   state->region = std::move(*region);
 
-  size_t in_storage = 0;
-  size_t in_cache = 0;
-  size_t cold_buffered = 0;
-  for (const Chunk& chunk : state->chunks) {
-    state->stats.planned_bytes += chunk.length;
-    if (chunk.route == Route::kDirect) ++in_storage;
-    if (chunk.route == Route::kCached) ++in_cache;
-    if (chunk.route == Route::kBuffered) ++cold_buffered;
-  }
-  state->stats.request_bytes = storage.request_bytes;
-  state->stats.tuning_reason = storage.reason;
-  if (in_storage > 0) {
-    storage.depth = std::min(storage.depth, in_storage);
-    Result<EngineChoice> choice =
-        make_reader(options.engine, storage.depth, state->files, FixedMemory{});
-    if (!choice.ok()) return choice.status();
-    state->stats.engine = choice->reader->name();
-    state->stats.engine_reason = choice->reason;
-    state->stats.depth = choice->reader->depth();
-    state->direct_lane = std::make_unique<Lane>(std::move(choice->reader));
-  }
-  if (in_cache + cold_buffered > 0) {
-    const size_t depth = cold_buffered > 0 ? std::max(storage.depth, memory.depth) : memory.depth;
-    Result<std::unique_ptr<Reader>> reader =
-        make_pread_reader(std::min(depth, in_cache + cold_buffered));
-    if (!reader.ok()) return reader.status();
-    if (in_storage == 0) {
-      state->stats.engine = (*reader)->name();
-      state->stats.engine_reason =
-          cold_buffered > 0 ? "direct I/O does not work here" : "everything is in memory already";
-      state->stats.depth = (*reader)->depth();
-      if (cold_buffered == 0) {
-        state->stats.request_bytes = memory.request_bytes;
-        state->stats.tuning_reason = memory.reason;
-      }
-    }
-    state->cache_lane = std::make_unique<Lane>(std::move(*reader));
-  }
+  for (const Chunk& chunk : state->chunks) state->stats.planned_bytes += chunk.length;
+  Result<std::unique_ptr<Lanes>> lanes =
+      Lanes::create(state->files, state->chunks, options.engine, storage, memory, FixedMemory{});
+  if (!lanes.ok()) return lanes.status();
+  state->lanes = std::move(*lanes);
+  const ReadPath& path = state->lanes->path();
+  state->stats.engine = path.engine;
+  state->stats.engine_reason = path.engine_reason;
+  state->stats.tuning_reason = path.tuning_reason;
+  state->stats.request_bytes = path.request_bytes;
+  state->stats.depth = path.depth;
   state->ahead_limit_bytes = storage.depth * storage.request_bytes + kTouchAheadBytes;
   state->landed.resize(state->chunks.size());
   state->in_flight.resize(state->chunks.size());
@@ -339,13 +309,13 @@ Result<std::unique_ptr<Load>> Load::start(std::vector<std::shared_ptr<File>> fil
   if (options.digest) state->plan_leaves();
 
   auto load = std::unique_ptr<Load>(new Load(state, std::move(quarantine)));
+  const auto on_done = [raw = state.get()](uint64_t tag, Status status) {
+    raw->complete(tag, std::move(status));
+  };
+  if (Status status = state->lanes->start(state, on_done, &load->lanes_); !status.ok()) {
+    return status;
+  }
   try {
-    for (Lane* lane : {state->direct_lane.get(), state->cache_lane.get()}) {
-      if (lane == nullptr) continue;
-      load->lanes_.emplace_back("fxload-read", [state, lane] {
-        lane->run([&](uint64_t tag, Status status) { state->complete(tag, std::move(status)); });
-      });
-    }
     const size_t workers = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, kMostWorkers);
     for (size_t i = 0; i < workers && !state->chunks.empty(); ++i) {
       load->workers_.emplace_back("fxload-prepare", [state] { state->work(); });
@@ -454,9 +424,7 @@ uint64_t Load::close(TimePoint deadline) {
   // They only touch memory and hash: done in a moment. After them nobody pushes to a lane.
   for (Worker& worker : workers_) worker.join();
   workers_.clear();
-  for (Lane* lane : {state.direct_lane.get(), state.cache_lane.get()}) {
-    if (lane != nullptr) lane->stop();
-  }
+  state.lanes->stop();
   std::vector<size_t> windows;
   std::vector<size_t> unhashed;
   uint64_t quarantined;
@@ -483,8 +451,7 @@ uint64_t Load::close(TimePoint deadline) {
   lanes_.clear();
   if (quarantined == 0) {
     // The counters outlive the load; its threads, rings and open files do not.
-    state.direct_lane.reset();
-    state.cache_lane.reset();
+    state.lanes.reset();
     state.files.clear();
   }
   quarantine_->reap();

@@ -13,7 +13,7 @@
 #include "memory/ring.h"
 #include "pipeline/chunks.h"
 #include "pipeline/digest.h"
-#include "pipeline/lane.h"
+#include "pipeline/lanes.h"
 #include "pipeline/load.h"
 
 namespace fxload {
@@ -31,8 +31,7 @@ struct Transfer::State {
   std::vector<Chunk> chunks;
   std::vector<FileDigest> file_digests;
   std::vector<Sink> sinks;
-  std::unique_ptr<Lane> direct_lane;
-  std::unique_ptr<Lane> cache_lane;
+  std::unique_ptr<Lanes> lanes;
   TimePoint started;
 
   Wakeup wakeup;
@@ -94,9 +93,7 @@ void Transfer::State::read_next() {
   issued_bytes += chunk.length;
   ++reading;
   being_read[index] = true;
-  Lane& lane = chunk.route == Route::kDirect ? *direct_lane : *cache_lane;
-  lane.push({files[chunk.file].get(), chunk.offset, chunk.length, slot(slot_index), index,
-             chunk.route == Route::kDirect});
+  lanes->push(*files[chunk.file], chunk, slot(slot_index), index);
 }
 
 void Transfer::State::complete(size_t index, Status status) {
@@ -233,10 +230,7 @@ Result<std::unique_ptr<Transfer>> Transfer::start(std::vector<std::shared_ptr<Fi
   state->slot_of_chunk.resize(state->chunks.size());
   state->being_read.resize(state->chunks.size());
   state->chunks_to_write.resize(state->files.size());
-  size_t direct = 0;
-  size_t other = 0;
   for (const Chunk& chunk : state->chunks) {
-    ++(chunk.route == Route::kDirect ? direct : other);
     ++state->chunks_to_write[chunk.file];
     state->stats.total_bytes += chunk.length;
   }
@@ -266,33 +260,23 @@ Result<std::unique_ptr<Transfer>> Transfer::start(std::vector<std::shared_ptr<Fi
   state->stats.request_bytes = state->slot_bytes;
   state->stats.depth = depth;
   state->stats.ring_bytes = slots * state->slot_bytes;
-  if (direct > 0) {
-    Result<EngineChoice> choice =
-        make_reader(options.engine, depth, state->files, state->ring.bytes());
-    if (!choice.ok()) return choice.status();
-    state->stats.engine = choice->reader->name();
-    state->stats.engine_reason = choice->reason;
-    state->direct_lane = std::make_unique<Lane>(std::move(choice->reader));
-  }
-  if (other > 0) {
-    Result<std::unique_ptr<Reader>> reader = make_pread_reader(std::min(depth, other));
-    if (!reader.ok()) return reader.status();
-    if (direct == 0) {
-      state->stats.engine = (*reader)->name();
-      state->stats.engine_reason = "read through the page cache";
-    }
-    state->cache_lane = std::make_unique<Lane>(std::move(*reader));
-  }
+  const Tuning shape{state->slot_bytes, depth, tuning.reason};
+  Result<std::unique_ptr<Lanes>> lanes =
+      Lanes::create(state->files, state->chunks, options.engine, shape, shape, state->ring.bytes());
+  if (!lanes.ok()) return lanes.status();
+  state->lanes = std::move(*lanes);
+  state->stats.engine = state->lanes->path().engine;
+  state->stats.engine_reason = state->lanes->path().engine_reason;
 
   auto transfer = std::unique_ptr<Transfer>(new Transfer(state, std::move(quarantine)));
   state->started = state->last_progress = Clock::now();
+  const auto on_done = [raw = state.get()](uint64_t tag, Status status) {
+    raw->complete(tag, std::move(status));
+  };
+  if (Status status = state->lanes->start(state, on_done, &transfer->lanes_); !status.ok()) {
+    return status;
+  }
   try {
-    for (Lane* lane : {state->direct_lane.get(), state->cache_lane.get()}) {
-      if (lane == nullptr) continue;
-      transfer->lanes_.emplace_back("fxload-read", [state, lane] {
-        lane->run([&](uint64_t tag, Status status) { state->complete(tag, std::move(status)); });
-      });
-    }
     for (size_t i = 0; i < workers; ++i) {
       transfer->workers_.emplace_back("fxload-transfer", [state] { state->work(); });
     }
@@ -368,9 +352,7 @@ uint64_t Transfer::close(TimePoint deadline) {
     state.wakeup.changed.wait_until(lock, deadline, [&] { return state.workers_alive == 0; });
     drained = state.workers_alive == 0;
   }
-  for (Lane* lane : {state.direct_lane.get(), state.cache_lane.get()}) {
-    if (lane != nullptr) lane->stop();
-  }
+  state.lanes->stop();
   {
     std::unique_lock lock(state.wakeup.mutex);
     state.wakeup.changed.wait_until(lock, deadline, [&] { return state.reading == 0; });
@@ -391,8 +373,7 @@ uint64_t Transfer::close(TimePoint deadline) {
   settle(workers_);
   settle(lanes_);
   if (quarantined == 0) {
-    state.direct_lane.reset();
-    state.cache_lane.reset();
+    state.lanes.reset();
     state.files.clear();
     state.sinks.clear();
     state.ring = RingMemory();

@@ -85,6 +85,15 @@ def test_a_folder_without_index(tmp_path: Path, names: list[str], files: list[st
     assert sorted([*shards.files, *shards.ignored]) == sorted(names)
 
 
+def test_an_index_of_many_megabytes(tmp_path: Path) -> None:
+    weight_map = {f"layer.{number}.{'x' * 80}": part(number % 3 + 1, 3) for number in range(20_000)}
+    for number in (1, 2, 3):
+        (tmp_path / part(number, 3)).touch()
+    write_index(tmp_path, weight_map)
+    assert (tmp_path / INDEX).stat().st_size > 2 << 20
+    assert find_shards(tmp_path).weight_map == weight_map
+
+
 def test_other_indexes_count_where_there_is_no_model_index(tmp_path: Path) -> None:
     stem = "diffusion_pytorch_model"
     touch(tmp_path, part(1, 1, stem))
