@@ -297,15 +297,27 @@ class DeviceLoad:
     @property
     def streams(self) -> list[int]:
         """The runtime's handles of the streams that copy: order torch's own stream with them."""
-    def place(self, begin: int, end: int, address: int, owner: object) -> None:
-        """The window [begin, end), whole blocks, lies at ``address``. Windows come in order, may
-        share one block, and are ready to be written by whatever the streams hold already. The
-        core keeps ``owner`` alive until the last copy into the window has run."""
+    def place(
+        self,
+        begin: int,
+        end: int,
+        address: int,
+        owner: object,
+        next_begin: int | None,
+        *,
+        after: int | None = None,
+    ) -> None:
+        """The window [begin, end), whole blocks, lies at ``address``. Windows come in order and may
+        share one block. The next one begins at ``next_begin`` (a load without windows places an
+        empty one); None says that this was the last. The core keeps ``owner`` alive until the last
+        copy into the window has run. Copies into it wait for what the runtime's stream ``after``
+        holds."""
     def wait_past(self, end: int, timeout_s: float) -> int:
         """As Load.wait_past, of bytes that have arrived on the device. Raises also DeviceError."""
-    def move(self, moves: Buffer) -> int:
-        """Queue copies within the device, triples of uint64 (to, from, length); returns a ticket.
-        Runs behind everything that was copied before."""
+    def move(self, moves: Buffer, owner: object, *, after: int | None = None) -> int:
+        """Queue copies within the device, triples of uint64 (to, from, length), of bytes that
+        have landed; returns a ticket. ``owner`` keeps both ends alive until they have run;
+        ``after`` as in place()."""
     def wait_moved(self, ticket: int, timeout_s: float) -> bool:
         """Whether these moves have run."""
     def digests(self) -> list[str]: ...

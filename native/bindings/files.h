@@ -34,6 +34,6 @@ class FileSet {
 std::string decode_path(nanobind::handle path);
 
 void bind_files(nanobind::module_& module, std::shared_ptr<Quarantine> quarantine);
-void bind_pipelines(nanobind::module_& module, std::shared_ptr<Quarantine> quarantine);
+void bind_pipelines(nanobind::module_& module);
 
 }  // namespace fxload::bindings

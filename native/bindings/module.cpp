@@ -9,6 +9,8 @@
 #include <thread>
 
 #include "base/align.h"
+#include "bindings/device_loads.h"
+#include "bindings/devices.h"
 #include "bindings/errors.h"
 #include "bindings/files.h"
 #include "io/reader.h"
@@ -160,8 +162,10 @@ NB_MODULE(_native, module) {
       nb::arg("size_bytes"), nb::kw_only(), nb::arg("threads") = 0, nb::arg("fresh") = true,
       nb::arg("huge_pages") = true);
   module.def("quarantined_threads", [quarantine] { return quarantine->reap(); });
+  bind_devices(module, quarantine);
   bind_files(module, quarantine);
-  bind_pipelines(module, quarantine);
+  bind_pipelines(module);
+  bind_device_loads(module, quarantine);
 }
 
 }  // namespace fxload::bindings

@@ -4,9 +4,9 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include <cstring>
 #include <thread>
 
+#include "bindings/buffers.h"
 #include "bindings/errors.h"
 #include "bindings/files.h"
 #include "memory/memory_pool.h"
@@ -22,22 +22,6 @@ namespace {
 size_t threads_or_all(size_t threads) {
   return threads != 0 ? threads : std::max(1U, std::thread::hardware_concurrency());
 }
-
-// A view of any contiguous buffer.
-class BufferView {
- public:
-  explicit BufferView(nb::handle object) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) throw nb::python_error();
-  }
-  BufferView(const BufferView&) = delete;
-  ~BufferView() { PyBuffer_Release(&view_); }
-  std::span<const std::byte> bytes() const {
-    return {static_cast<const std::byte*>(view_.buf), static_cast<size_t>(view_.len)};
-  }
-
- private:
-  Py_buffer view_{};
-};
 
 std::shared_ptr<MemoryPool> make_pool(size_t window_bytes, size_t limit_bytes) {
   if (window_bytes == 0 || window_bytes % kHugePageBytes != 0) {
@@ -58,12 +42,8 @@ PyType_Slot lease_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(lease_buf
 std::unique_ptr<Load> start_load(const FileSet& files, const nb::object& extents,
                                  uint64_t space_bytes, std::shared_ptr<MemoryPool> pool,
                                  const LoadOptions& options) {
-  const BufferView view(extents);
-  if (view.bytes().size() % sizeof(Extent) != 0) {
-    raise(Status::error(Code::kUsage, "extents are four unsigned 64-bit numbers each"));
-  }
-  std::vector<Extent> list(view.bytes().size() / sizeof(Extent));
-  if (!list.empty()) std::memcpy(list.data(), view.bytes().data(), view.bytes().size());
+  const std::vector<Extent> list =
+      records_of<Extent>(extents, "extents are four unsigned 64-bit numbers each");
   const auto opened = files.files();
   Result<std::unique_ptr<Load>> load = [&] {
     const nb::gil_scoped_release unlocked;
@@ -140,7 +120,7 @@ uint64_t close_within(Pipeline& pipeline, double timeout_s) {
 
 }  // namespace
 
-void bind_pipelines(nb::module_& module, std::shared_ptr<Quarantine> quarantine) {
+void bind_pipelines(nb::module_& module) {
   nb::class_<MemoryPool>(module, "MemoryPool")
       .def(nb::new_(&make_pool), nb::kw_only(), nb::arg("window_bytes") = size_t{16} << 20,
            nb::arg("limit_bytes") = 0)
