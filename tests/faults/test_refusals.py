@@ -53,7 +53,8 @@ def model(public_folder: Path, make_checkpoint: CheckpointFactory) -> Path:
     return written.path
 
 
-@pytest.mark.parametrize("refuse", ["io_uring", "io_uring_enosys"])
+# With io_uring_enter refused alone a ring can be had, and only using it tells.
+@pytest.mark.parametrize("refuse", ["io_uring", "io_uring_enosys", "io_uring_enter"])
 def test_without_io_uring_pread_takes_over(isolation: Isolation, model: Path, refuse: str) -> None:
     report = json.loads(isolation.but(refuse=[refuse]).python(LOAD, "auto", model).stdout)
     assert report["engine"] == "pread"
@@ -140,3 +141,41 @@ print(len(fxload.load_checkpoint(model)))
 """
     done = isolation.python(code, model, str(spare_mib))
     assert done.stdout.split() == ["refused", "15"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "advice"), [("RLIMIT_NOFILE", "ulimit -n"), ("RLIMIT_FSIZE", "ulimit -f")]
+)
+def test_a_header_that_limits_leave_no_room_to_judge(
+    isolation: Isolation, tmp_path: Path, limit: str, advice: str
+) -> None:
+    """What the reference needs to look at a header is refused: a limit, not a broken file."""
+    code = """
+import os, resource, sys
+from fxload._errors import FxloadError
+from fxload.checkpoint.header import parse_header
+import safetensors, torch
+header = b'{"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
+raw = len(header).to_bytes(8, "little") + header
+which = getattr(resource, sys.argv[1])
+if sys.argv[1] == "RLIMIT_NOFILE":
+    taken = []
+    resource.setrlimit(which, (64, resource.getrlimit(which)[1]))
+    while True:
+        try:
+            taken.append(os.dup(0))
+        except OSError:
+            break
+else:
+    import signal
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(which, (8, resource.getrlimit(which)[1]))
+try:
+    # Wrong by one byte, so that the reference is asked what is wrong.
+    parse_header(raw, len(raw) + 2, "the-file")
+except FxloadError as error:
+    print(type(error).__name__, error)
+"""
+    told = isolation.python(code, limit).stdout
+    assert told.startswith("StorageError the-file: cannot judge the header")
+    assert advice in told

@@ -204,3 +204,26 @@ for _ in range(5):
         assert len(rest if {landed} else list(tensors)) == 21
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
+
+
+def test_a_forked_child_lets_go_of_tensors_without_touching_the_pool(
+    make_checkpoint: CheckpointFactory,
+) -> None:
+    """A thread of the parent may have held the pool's mutex at the fork, for ever."""
+    model = make_checkpoint()
+    code = """
+import os, sys, warnings, fxload
+from fxload._native import MemoryPool
+warnings.simplefilter("ignore")  # forking beside threads is what is tried here
+pool = MemoryPool(limit_bytes=1 << 30)
+tensors = fxload.load_checkpoint(sys.argv[1], pool=pool)
+live = pool.live_bytes
+child = os.fork()
+if child == 0:
+    tensors.clear()
+    os._exit(0 if pool.live_bytes == live > 0 else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+tensors.clear()
+assert pool.live_bytes == 0
+"""
+    subprocess.run([sys.executable, "-c", code, str(model.path)], check=True, timeout=60)

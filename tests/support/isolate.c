@@ -7,6 +7,7 @@
 // --refuse NAME    repeatable; the kernel answers as if it had no such thing:
 //                    io_uring     io_uring_setup, _enter, _register: EPERM
 //                    io_uring_enosys                         the same: ENOSYS
+//                    io_uring_enter                          that one alone: EPERM
 //                    cachestat    cachestat: EPERM
 //                    dioalign     statx that asks for STATX_DIOALIGN: EPERM
 //                    populate     madvise(MADV_POPULATE_WRITE): EINVAL
@@ -117,6 +118,8 @@ static void refuse(const char* name) {
     refuse_range(kIoUringSetup, kIoUringRegister, EPERM);
   } else if (!strcmp(name, "io_uring_enosys")) {
     refuse_range(kIoUringSetup, kIoUringRegister, ENOSYS);
+  } else if (!strcmp(name, "io_uring_enter")) {
+    refuse_range(kIoUringSetup + 1, kIoUringSetup + 1, EPERM);
   } else if (!strcmp(name, "cachestat")) {
     refuse_range(kCachestat, kCachestat, EPERM);
   } else if (!strcmp(name, "dioalign")) {
@@ -126,7 +129,7 @@ static void refuse(const char* name) {
   } else if (!strcmp(name, "memfd")) {
     refuse_range(SYS_memfd_create, SYS_memfd_create, EPERM);
   } else {
-    misuse("--refuse io_uring|io_uring_enosys|cachestat|dioalign|populate|memfd");
+    misuse("--refuse io_uring|io_uring_enosys|io_uring_enter|cachestat|dioalign|populate|memfd");
   }
 }
 

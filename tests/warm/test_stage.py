@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,8 +18,6 @@ from fxload.warm.source import find_source
 from tests.warm.looking import content, find, leftovers
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from fxload.config import Config
     from fxload.progress import Progress
     from tests.conftest import SlowFsFactory
@@ -362,10 +361,12 @@ def test_stalled_source_ends_at_the_deadline(
 ) -> None:
     storage = slowfs(copies.take("large").parent)
     storage.faults.set("read hang 6 model-00003-of-00003.safetensors")
-    with pytest.raises(fxload.DeadlineError):
+    with pytest.raises(fxload.DeadlineError) as caught:
         warm.stage(
             storage.mount / "m", config=config, options=warm.CopyOptions(stall_timeout_s=0.5)
         )
+    assert caught.value.path is not None
+    assert Path(caught.value.path).name == "model-00003-of-00003.safetensors"
     storage.faults.clear()
     assert leftovers(config.warm_ram_dir) == []
     assert not warm.stage(storage.mount / "m", config=config).reused
