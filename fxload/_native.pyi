@@ -246,7 +246,8 @@ def find_platform(name: str, folders: Sequence[str] = ()) -> Platform:
 
 class PinnedRing:
     """Host memory that a device copies from: slots of one size, on the device's NUMA node,
-    touched, and registered with the runtime where it agrees.
+    touched, and registered with the runtime where it agrees. It opens by and by, as a load needs
+    it, up to its size.
 
     Raises OutOfMemoryError, DeviceError.
     """
@@ -324,7 +325,7 @@ class DeviceLoad:
     def stats(self) -> dict[str, Any]:
         """As Load's, and: copied_bytes, copies, moved_bytes, moves, read_s (with a read in
         flight), copy_s (with a copy in flight), overlap_s (with both), ring_bytes, pinned,
-        waits_for_window_s, waits_for_slot_s."""
+        waits_for_window_s, waits_for_slot_s, ring_open_bytes (as far as the ring was needed)."""
     def close(self, timeout_s: float = 5.0) -> int:
         """Stop. Returns bytes of the ring and the windows that are quarantined, since a read or
         a copy may still touch them."""

@@ -146,7 +146,8 @@ nb::dict to_dict(const DeviceLoadStats& stats, const PinnedRing& ring) {
   result["first_byte_s"] = stats.first_byte_s;
   result["elapsed_s"] = stats.elapsed_s;
   result["quarantined_bytes"] = stats.quarantined_bytes;
-  result["ring_bytes"] = ring.bytes().size();
+  result["ring_bytes"] = ring.size();
+  result["ring_open_bytes"] = ring.open_bytes();
   result["pinned"] = ring.pinned();
   return result;
 }
@@ -188,7 +189,7 @@ void bind_device_loads(nb::module_& module, const std::shared_ptr<Quarantine>& q
            }),
            nb::arg("device"), nb::arg("size_bytes"), nb::kw_only(),
            nb::arg("slot_bytes") = size_t{8} << 20, nb::arg("probe_path") = nb::none())
-      .def_prop_ro("size_bytes", [](const RingHolder& self) { return self.ring()->bytes().size(); })
+      .def_prop_ro("size_bytes", [](const RingHolder& self) { return self.ring()->size(); })
       .def_prop_ro("slot_bytes", [](const RingHolder& self) { return self.ring()->slot_bytes(); })
       .def_prop_ro("pinned", [](const RingHolder& self) { return self.ring()->pinned(); })
       .def_prop_ro("method", [](const RingHolder& self) { return self.ring()->method(); })

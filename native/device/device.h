@@ -53,9 +53,10 @@ struct DeviceInfo {
 // One accelerator, and all that the core ever asks of it.
 //
 // Thread-safe. A runtime keeps the current device per thread: every thread calls select() before
-// anything else here, and a thread that is not the core's own gets its former device back with
-// restore(). Failures are Code::kDevice with the runtime's own words; out of device memory is
-// Code::kMemory. Never waits, except in what the runtime itself makes synchronous.
+// anything else here, and only a thread of the core's own may, since there is no way back that is
+// right on every runtime (on CUDA, to select a device that was never used opens it). Failures are
+// Code::kDevice with the runtime's own words; out of device memory is Code::kMemory. Never waits,
+// except in what the runtime itself makes synchronous.
 class Device {
  public:
   Device() = default;
@@ -67,9 +68,6 @@ class Device {
   virtual const DeviceInfo& info() const = 0;
 
   virtual Status select() = 0;
-  // The calling thread's current device, -1 if it has none; and back to it.
-  virtual int current() const = 0;
-  virtual void restore(int index) = 0;
 
   virtual Result<MemoryInfo> memory() = 0;
   virtual Result<std::byte*> allocate(size_t size) = 0;

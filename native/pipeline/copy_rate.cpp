@@ -33,7 +33,7 @@ Result<CopyRate> measure_copy_rate(const std::shared_ptr<PinnedRing>& ring, doub
   if (Status status = device.select(); !status.ok()) return status;
   Bench bench;
   bench.ring = ring;
-  const size_t slots = std::min(ring->slots(), kInFlight);
+  const size_t slots = std::min(ring->open_slots(), kInFlight);
   Result<std::byte*> memory = device.allocate(slots * ring->slot_bytes());
   if (!memory.ok()) return memory.status();
   bench.memory = *memory;

@@ -10,7 +10,6 @@
 
 #include "base/align.h"
 #include "base/wakeup.h"
-#include "device/current_device.h"
 #include "pipeline/batches.h"
 #include "pipeline/copy_queue.h"
 #include "pipeline/digest.h"
@@ -77,6 +76,7 @@ struct DeviceLoad::State {
   size_t front = 0;  // batches below are on the device
   std::vector<Journey> journeys;
   std::vector<size_t> free_slots;
+  size_t slots = 0;                     // of the ring that are in use here
   std::vector<size_t> arrived;          // batches in the ring, with bytes that are not yet copied
   std::deque<Window> windows;           // placed, and not yet filled
   size_t filled_windows = 0;            // the number of the first of them
@@ -92,6 +92,7 @@ struct DeviceLoad::State {
   size_t reading = 0;
   size_t copying = 0;
   bool copier_done = false;
+  bool grower_done = false;
   bool stopping = false;
   Status failure;
   DeviceLoadStats stats;
@@ -118,6 +119,8 @@ struct DeviceLoad::State {
   void collect(std::unique_lock<std::mutex>& lock, bool* progress);
   bool drained(std::unique_lock<std::mutex>& lock);
   void copy_thread();
+  bool wants_slots() const;
+  void grow_ring();
   Status stall_status() const;
 };
 
@@ -426,6 +429,32 @@ void DeviceLoad::State::copy_thread() {
   wakeup.changed.notify_all();
 }
 
+// Whether more slots would keep more reads in flight; not where the copies are what takes the time.
+bool DeviceLoad::State::wants_slots() const {
+  return next < batches.size() && free_slots.empty() && arrived.empty() && reading < stats.depth;
+}
+
+void DeviceLoad::State::grow_ring() {
+  const bool selected = ring->device()->select().ok();
+  std::unique_lock lock(wakeup.mutex);
+  bool growing = selected;
+  while (growing && !ended() && next < batches.size()) {
+    if (!wants_slots()) {
+      wakeup.changed.wait(lock);
+      continue;
+    }
+    lock.unlock();
+    growing = ring->grow();
+    const size_t open = ring->open_slots();
+    lock.lock();
+    tick();
+    for (; slots < open; ++slots) free_slots.push_back(slots);
+    feed();
+  }
+  grower_done = true;
+  wakeup.changed.notify_all();
+}
+
 Status DeviceLoad::State::stall_status() const {
   const std::string after = seconds_text(options.stall_timeout_s);
   if (copying > 0) {
@@ -474,7 +503,8 @@ Result<std::unique_ptr<DeviceLoad>> DeviceLoad::start(std::vector<std::shared_pt
   for (size_t b = 0; b < state->batches.size(); ++b) {
     state->batch_of_chunk.insert(state->batch_of_chunk.end(), state->batches[b].chunk_count, b);
   }
-  for (size_t i = state->ring->slots(); i > 0; --i) state->free_slots.push_back(i - 1);
+  state->slots = state->ring->open_slots();
+  for (size_t i = state->slots; i > 0; --i) state->free_slots.push_back(i - 1);
   if (options.digest) {
     for (const auto& file : state->files) state->file_digests.emplace_back(file->size());
   }
@@ -484,8 +514,8 @@ Result<std::unique_ptr<DeviceLoad>> DeviceLoad::start(std::vector<std::shared_pt
   Tuning memory = tune_memory();
   storage.request_bytes = memory.request_bytes = request;
   if (options.depth != 0) storage.depth = options.depth;
-  Result<std::unique_ptr<Lanes>> lanes = Lanes::create(state->files, state->chunks, options.engine,
-                                                       storage, memory, state->ring->bytes());
+  Result<std::unique_ptr<Lanes>> lanes = Lanes::create(
+      state->files, state->chunks, options.engine, storage, memory, state->ring->first_segment());
   if (!lanes.ok()) return lanes.status();
   state->lanes = std::move(*lanes);
   const ReadPath& path = state->lanes->path();
@@ -495,8 +525,7 @@ Result<std::unique_ptr<DeviceLoad>> DeviceLoad::start(std::vector<std::shared_pt
   state->stats.request_bytes = path.request_bytes;
   state->stats.depth = path.depth;
   {
-    const CurrentDevice current(*state->ring->device());
-    if (!current.status().ok()) return current.status();
+    if (Status status = state->ring->device()->select(); !status.ok()) return status;
     Result<std::unique_ptr<CopyQueue>> copies = CopyQueue::create(state->ring->device(), kStreams);
     if (!copies.ok()) return copies.status();
     state->copies = std::move(*copies);
@@ -506,6 +535,7 @@ Result<std::unique_ptr<DeviceLoad>> DeviceLoad::start(std::vector<std::shared_pt
   auto load = std::unique_ptr<DeviceLoad>(new DeviceLoad(state, std::move(quarantine)));
   try {
     load->threads_.emplace_back("fxload-copy", [state] { state->copy_thread(); });
+    load->threads_.emplace_back("fxload-ring", [state] { state->grow_ring(); });
     const size_t hashers =
         options.digest ? std::clamp<size_t>(std::thread::hardware_concurrency(), 1, kMostHashers)
                        : 0;
@@ -523,6 +553,7 @@ Result<std::unique_ptr<DeviceLoad>> DeviceLoad::start(std::vector<std::shared_pt
   }
   const std::lock_guard lock(state->wakeup.mutex);
   state->feed();
+  state->wakeup.changed.notify_all();
   return load;
 }
 
@@ -665,9 +696,12 @@ uint64_t DeviceLoad::close(TimePoint deadline) {
   bool drained;
   {
     std::unique_lock lock(state.wakeup.mutex);
-    state.wakeup.changed.wait_until(lock, deadline,
-                                    [&] { return state.reading == 0 && state.copier_done; });
-    drained = state.reading == 0 && (state.copier_done || threads_.empty());
+    const auto quiet = [&] {
+      return state.reading == 0 && (state.copier_done || threads_.empty()) &&
+             (state.grower_done || threads_.size() < 2);
+    };
+    state.wakeup.changed.wait_until(lock, deadline, quiet);
+    drained = quiet();
     if (drained) {
       for (Window& window : state.windows) state.released.push_back(std::move(window.owner));
       for (Move& move : state.moves) state.released.push_back(std::move(move.owner));
@@ -676,7 +710,7 @@ uint64_t DeviceLoad::close(TimePoint deadline) {
       state.moves.clear();
       state.moving.clear();
     } else {
-      state.stats.quarantined_bytes = state.ring->bytes().size();
+      state.stats.quarantined_bytes = state.ring->open_bytes();
     }
   }
   for (Worker& thread : threads_) {

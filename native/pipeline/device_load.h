@@ -54,7 +54,8 @@ struct DeviceLoadStats {
 // Reads extents of files into a ring of pinned slots, out of order, and copies them to windows of
 // device memory as whole blocks, overlapped with the reads.
 //
-//   read    lanes fill slots, in order of destination, as far ahead as the ring is large
+//   read    lanes fill slots, in order of destination, as far ahead as the ring is large; the ring
+//           grows while it is what the reads wait for
 //   copy    one thread queues each batch that has arrived and whose window is placed, on two
 //           streams; a slot is read into again only once the event behind its copy is done
 //   land    completed copies advance a watermark; slots are digested beside their copy
@@ -64,6 +65,7 @@ struct DeviceLoadStats {
 // owners) stays with the threads, and they with the quarantine.
 class DeviceLoad {
  public:
+  // Selects the device for the calling thread.
   static Result<std::unique_ptr<DeviceLoad>> start(std::vector<std::shared_ptr<File>> files,
                                                    std::span<const Extent> extents,
                                                    uint64_t space_bytes,

@@ -56,7 +56,6 @@ using Init = Status(const char* config_path);
 using GetRecentErrMsg = const char*();
 using GetDeviceCount = Status(uint32_t* count);
 using SetDevice = Status(int32_t device);
-using GetDevice = Status(int32_t* device);
 
 using Malloc = Status(void** memory, size_t size, int policy);
 using Free = Status(void* memory);

@@ -33,15 +33,6 @@ Status AscendDevice::select() {
   return runtime_->check("aclrtSetDevice", table_.set_device(index_));
 }
 
-int AscendDevice::current() const {
-  int32_t index = -1;
-  return table_.get_device(&index) == abi::kSuccess ? index : -1;
-}
-
-void AscendDevice::restore(int index) {
-  if (index >= 0 && index != index_) (void)table_.set_device(index);
-}
-
 Result<MemoryInfo> AscendDevice::memory() {
   MemoryInfo info;
   const int status = table_.get_mem_info(abi::kHbmMemory, &info.free_bytes, &info.total_bytes);
@@ -167,7 +158,10 @@ Result<double> AscendDevice::elapsed_s(EventHandle begin, EventHandle end) {
   return static_cast<double>(milliseconds) / 1e3;
 }
 
-Status AscendDevice::check_aligned(const CopyPiece& piece) const {
+// A copy within the device may start anywhere: that is how tensors are realigned, and torch_npu
+// itself copies slices so.
+Status AscendDevice::check_aligned(const CopyPiece& piece, CopyKind kind) const {
+  if (kind == CopyKind::kDeviceToDevice) return {};
   if (is_aligned(reinterpret_cast<uintptr_t>(piece.to), kCopyAlign) &&
       is_aligned(reinterpret_cast<uintptr_t>(piece.from), kCopyAlign)) {
     return {};
@@ -178,7 +172,7 @@ Status AscendDevice::check_aligned(const CopyPiece& piece) const {
 
 Status AscendDevice::copy(const CopyPiece& piece, CopyKind kind, StreamHandle stream) {
   if (piece.length == 0) return {};
-  if (Status status = check_aligned(piece); !status.ok()) return status;
+  if (Status status = check_aligned(piece, kind); !status.ok()) return status;
   return runtime_->check("aclrtMemcpyAsync",
                          table_.memcpy_async(piece.to, piece.length, piece.from, piece.length,
                                              static_cast<int>(kind), stream));
@@ -217,7 +211,7 @@ Status AscendDevice::copy_batch(std::span<const CopyPiece> pieces, CopyKind kind
                                 StreamHandle stream) {
   for (const CopyPiece& piece : pieces) {
     if (piece.length == 0) continue;
-    if (Status status = check_aligned(piece); !status.ok()) return status;
+    if (Status status = check_aligned(piece, kind); !status.ok()) return status;
   }
   const bool crosses = kind == CopyKind::kHostToDevice || kind == CopyKind::kDeviceToHost;
   if (crosses && copies_batches_) {

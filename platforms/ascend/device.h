@@ -19,8 +19,6 @@ class AscendDevice : public Device {
   const DeviceInfo& info() const override { return info_; }
 
   Status select() override;
-  int current() const override;
-  void restore(int index) override;
 
   Result<MemoryInfo> memory() override;
   Result<std::byte*> allocate(size_t size) override;
@@ -53,7 +51,7 @@ class AscendDevice : public Device {
   };
 
   Result<std::byte*> allocated(const char* function, int status, void* memory, size_t size) const;
-  Status check_aligned(const CopyPiece& piece) const;
+  Status check_aligned(const CopyPiece& piece, CopyKind kind) const;
   // False where this runtime has no such call for these devices.
   Result<bool> copy_at_once(std::span<const CopyPiece> pieces, CopyKind kind, StreamHandle stream);
 

@@ -169,7 +169,6 @@ Result<std::shared_ptr<Platform>> find_platform(std::span<const std::string> fol
   bind.required(&table.get_recent_err_msg, "aclGetRecentErrMsg");
   bind.required(&table.get_device_count, "aclrtGetDeviceCount");
   bind.required(&table.set_device, "aclrtSetDevice");
-  bind.required(&table.get_device, "aclrtGetDevice");
   bind.required(&table.malloc, "aclrtMalloc");
   bind.required(&table.free, "aclrtFree");
   bind.required(&table.get_mem_info, "aclrtGetMemInfo");

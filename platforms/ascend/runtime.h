@@ -12,7 +12,6 @@ struct Table {
   abi::GetRecentErrMsg* get_recent_err_msg = nullptr;
   abi::GetDeviceCount* get_device_count = nullptr;
   abi::SetDevice* set_device = nullptr;
-  abi::GetDevice* get_device = nullptr;
 
   abi::Malloc* malloc = nullptr;
   abi::Free* free = nullptr;

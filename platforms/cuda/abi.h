@@ -31,7 +31,6 @@ constexpr size_t kPropertiesNameBytes = 256;
 
 using GetDeviceCount = Status(int* count);
 using SetDevice = Status(int device);
-using GetDevice = Status(int* device);
 using GetErrorString = const char*(Status status);
 using GetLastError = Status();
 
@@ -58,6 +57,8 @@ using MemcpyAsync = Status(void* to, const void* from, size_t size, int kind, St
 
 using RuntimeGetVersion = Status(int* version);
 using DeviceGetPCIBusId = Status(char* bus, int length, int device);
+// Of the driver, libcuda.
+
 using GetDeviceProperties = Status(void* properties, int device);
 
 }  // namespace fxload::cuda::abi

@@ -42,7 +42,6 @@ Result<std::shared_ptr<Platform>> find_platform(std::span<const std::string> fol
   FunctionBinder bind(*library);
   bind.required<abi::GetDeviceCount>(&table.get_device_count, "cudaGetDeviceCount");
   bind.required<abi::SetDevice>(&table.set_device, "cudaSetDevice");
-  bind.required<abi::GetDevice>(&table.get_device, "cudaGetDevice");
   bind.required<abi::GetErrorString>(&table.get_error_string, "cudaGetErrorString");
   bind.required<abi::GetLastError>(&table.get_last_error, "cudaGetLastError");
   bind.required<abi::Malloc>(&table.malloc, "cudaMalloc");

@@ -24,17 +24,6 @@ Status GpuDevice::select() {
   return runtime_->check("SetDevice", table_.set_device(index_));
 }
 
-int GpuDevice::current() const {
-  int index = -1;
-  if (table_.get_device(&index) == 0) return index;
-  (void)table_.get_last_error();
-  return -1;
-}
-
-void GpuDevice::restore(int index) {
-  if (index >= 0 && index != index_) (void)table_.set_device(index);
-}
-
 Result<MemoryInfo> GpuDevice::memory() {
   MemoryInfo info;
   const int status = table_.mem_get_info(&info.free_bytes, &info.total_bytes);

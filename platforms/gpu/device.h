@@ -14,8 +14,6 @@ class GpuDevice : public Device {
   const DeviceInfo& info() const override { return info_; }
 
   Status select() override;
-  int current() const override;
-  void restore(int index) override;
 
   Result<MemoryInfo> memory() override;
   Result<std::byte*> allocate(size_t size) override;

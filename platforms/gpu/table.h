@@ -11,7 +11,6 @@ namespace fxload::gpu {
 struct Table {
   int (*get_device_count)(int*) = nullptr;
   int (*set_device)(int) = nullptr;
-  int (*get_device)(int*) = nullptr;
   const char* (*get_error_string)(int) = nullptr;
   // Also forgets it. A runtime remembers the last failure of a thread, and would report ours to
   // whoever asks next in it: torch does, after every kernel.

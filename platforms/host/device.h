@@ -21,8 +21,6 @@ class HostDevice : public Device {
   const DeviceInfo& info() const override { return info_; }
 
   Status select() override { return process_.check("host"); }
-  int current() const override { return 0; }
-  void restore(int) override {}
 
   Result<MemoryInfo> memory() override;
   Result<std::byte*> allocate(size_t size) override;

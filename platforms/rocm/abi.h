@@ -27,7 +27,6 @@ constexpr unsigned kWaitDefault = 0;
 
 using GetDeviceCount = Status(int* count);
 using SetDevice = Status(int device);
-using GetDevice = Status(int* device);
 using GetErrorString = const char*(Status status);
 using GetLastError = Status();
 

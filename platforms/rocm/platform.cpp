@@ -44,7 +44,6 @@ Result<std::shared_ptr<Platform>> find_platform(std::span<const std::string> fol
   FunctionBinder bind(*library);
   bind.required<abi::GetDeviceCount>(&table.get_device_count, "hipGetDeviceCount");
   bind.required<abi::SetDevice>(&table.set_device, "hipSetDevice");
-  bind.required<abi::GetDevice>(&table.get_device, "hipGetDevice");
   bind.required<abi::GetErrorString>(&table.get_error_string, "hipGetErrorString");
   bind.required<abi::GetLastError>(&table.get_last_error, "hipGetLastError");
   bind.required<abi::Malloc>(&table.malloc, "hipMalloc");
@@ -88,6 +87,7 @@ Result<std::shared_ptr<Platform>> find_platform(std::span<const std::string> fol
     if (get_name == nullptr || get_name(name.data(), name.size() - 1, index) != 0) return "";
     return name.data();
   };
+  // To select a device costs it nothing before it is used: any may be gone back to.
   return gpu::make_platform(std::move(runtime));
 }
 

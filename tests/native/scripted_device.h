@@ -33,8 +33,6 @@ class ScriptedDevice : public Device {
   int index() const override { return 3; }
   const DeviceInfo& info() const override { return info_; }
   Status select() override { return {}; }
-  int current() const override { return 3; }
-  void restore(int) override {}
   Result<MemoryInfo> memory() override { return MemoryInfo{1 << 20, 1 << 20}; }
   Result<std::byte*> allocate(size_t size) override;
   Status release(std::byte* memory) override;

@@ -336,7 +336,7 @@ TEST_CASE("a copy that outlives its deadline keeps ring and window until it has 
   REQUIRE_FALSE(wait.status.ok());
   CHECK(wait.status.detail().code == Code::kDeadline);
   CHECK(wait.status.detail().reason == "scripted device 3 has not finished a copy for 0.2 s");
-  CHECK(load->close(after_seconds(0.05)) == setup.ring->bytes().size());
+  CHECK(load->close(after_seconds(0.05)) == setup.ring->open_bytes());
   load.reset();
   setup.ring.reset();
   // Nobody but the quarantine holds them now; and the late copies run into memory that lives.
@@ -364,6 +364,23 @@ TEST_CASE("a file that ends early is an error with its place, and everything com
   CHECK(wait.status.detail().code == Code::kTruncated);
   CHECK(wait.status.detail().path == setup.temps[0]->path());
   CHECK(load->close(after_seconds(60)) == 0);
+}
+
+TEST_CASE("a ring opens segment by segment, and not for reads that need no more slots") {
+  std::mt19937 random(5);
+  Setup setup({100UL << 20}, std::make_shared<ScriptedDevice>(Script{}), 64);
+  const size_t first = setup.ring->open_slots();
+  CHECK(first == 32);
+  CHECK(setup.ring->size() == 64 * kSlot);
+  setup.plan_whole();
+  DeviceLoadOptions options;
+  options.depth = 4;
+  CHECK(loads_right(setup, options, random));
+  CHECK(setup.ring->open_slots() == first);
+  CHECK(setup.ring->grow());
+  CHECK(setup.ring->open_slots() == 64);
+  CHECK_FALSE(setup.ring->grow());
+  CHECK(loads_right(setup, options, random));
 }
 
 TEST_CASE("a ring that cannot be registered says so and serves all the same") {

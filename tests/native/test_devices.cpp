@@ -174,9 +174,6 @@ TEST_CASE("a device says what it is") {
       CHECK((align & (align - 1)) == 0);
     }
     CHECK(device->index() == 0);
-    CHECK(device->current() == 0);
-    device->restore(device->current());
-    CHECK(device->current() == 0);
     CHECK(device->info().numa_node >= -1);
     const MemoryInfo memory = take(device->memory());
     CHECK(memory.total_bytes > 0);
@@ -432,6 +429,26 @@ TEST_CASE("a copy that starts where the device does not want it is refused befor
     misplaced(align / 2 + (align == 1), 0);
     misplaced(0, align / 2 + (align == 1));
     stream.copy(memory.data() + align, source.data() + 3 * align, 1, CopyKind::kHostToDevice);
+  }
+}
+
+TEST_CASE("a copy within the device starts wherever it likes") {
+  for (const auto& device : test_devices()) {
+    CAPTURE(device->traits().platform);
+    const auto content = pattern(kMiB, 21);
+    const Pinned source(device, kMiB);
+    fill(source, content);
+    const Allocated memory(device, kMiB);
+    const Allocated other(device, kMiB);
+    const Stream stream(device);
+    stream.copy(memory.data(), source.data(), kMiB, CopyKind::kHostToDevice);
+    stream.copy(other.data(), memory.data() + 8, kMiB - 8, CopyKind::kDeviceToDevice);
+    const CopyPiece piece{other.data() + 24, memory.data() + 1, 3};
+    succeed(device->copy_batch({&piece, 1}, CopyKind::kDeviceToDevice, stream.handle));
+    stream.finish();
+    std::vector expected(content.begin() + 8, content.end());
+    std::copy_n(content.begin() + 1, 3, expected.begin() + 24);
+    CHECK(other.content(0, kMiB - 8) == expected);
   }
 }
 
