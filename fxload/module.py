@@ -47,12 +47,14 @@ def load_into(
         strict: raise if a name is missing on either side.
         assign: replace the module's tensors by the loaded ones, keeping the checkpoint's dtype, as
             a module on the meta device needs; otherwise copy into them, converting the dtype.
-        options: as in :func:`fxload.open_checkpoint`.
+        options: as in :func:`fxload.open_checkpoint`. ``device`` is by default where the module's
+            state lies, if that is one device that fxload loads to; else the host.
 
     Names and shapes are judged before the module is touched. Raises CheckpointError with the rule
     ``missing-keys``, ``unexpected-keys``, ``shape-mismatch``, ``meta-tensors`` or, from a module
     with hooks of its own, ``state-mismatch``; and what open_checkpoint raises.
     """
+    options.setdefault("device", _device_of(module))
     with open_checkpoint(model, **options) as checkpoint:
         if _has_own_loading(module):
             return _ask_module(module, checkpoint, strict=strict, assign=assign)
@@ -68,6 +70,18 @@ def load_into(
             else:
                 _copy(aliases.tensor, tensor)
     return result
+
+
+def _device_of(module: nn.Module) -> str:
+    """Tensors that are loaded beside what they are copied into need not cross the link twice."""
+    devices = {
+        tensor.device for tensor in module.state_dict(keep_vars=True).values() if not tensor.is_meta
+    }
+    if len(devices) == 1:
+        (device,) = devices
+        if device.type in ("cuda", "npu"):
+            return str(device)
+    return "cpu"
 
 
 class _Aliases(NamedTuple):

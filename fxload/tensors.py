@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fxload._errors import UnsupportedError
 from fxload.checkpoint.dtypes import storage_shape, torch_dtype
+from fxload.devices.import_torch import import_torch
 
 if TYPE_CHECKING:
     import torch
@@ -13,23 +14,20 @@ if TYPE_CHECKING:
     from fxload._native import Lease, Load
     from fxload.checkpoint.header import TensorInfo
 
-__all__ = ["TensorMaker"]
+__all__ = ["TensorMaker", "TorchTypes"]
 
 _MOST_ELEMENTS = 2**63 - 1
 
 
-class TensorMaker:
-    """Makes the tensors of one load.
+class TorchTypes:
+    """What torch calls the tensors of one load.
 
-    A tensor is a view of the load's destination, and keeps the windows under it alive. Where the
-    file puts a tensor on an address that its element type cannot have, it gets memory of its own;
-    ``realigned_bytes`` counts that.
+    Raises UnsupportedError where torch cannot be imported.
     """
 
-    def __init__(self, load: Load) -> None:
-        self._load = load
+    def __init__(self) -> None:
+        import_torch()
         self._dtypes: dict[str, torch.dtype] = {}
-        self.realigned_bytes = 0
 
     def check(self, info: TensorInfo, path: str) -> None:
         """Raises UnsupportedError for a tensor that this torch cannot hold."""
@@ -43,12 +41,35 @@ class TensorMaker:
                 hint="exclude this tensor",
             )
 
+    def of(self, info: TensorInfo) -> tuple[torch.dtype, tuple[int, ...]]:
+        """The type and the shape of a tensor that was checked."""
+        if info.dtype == "F4":
+            return self._dtypes["F4"], storage_shape(info.dtype, info.shape)
+        return self._dtypes[info.dtype], info.shape
+
+
+class TensorMaker:
+    """Makes the tensors of one load.
+
+    A tensor is a view of the load's destination, and keeps the windows under it alive. Where the
+    file puts a tensor on an address that its element type cannot have, it gets memory of its own;
+    ``realigned_bytes`` counts that.
+    """
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._types = TorchTypes()
+        self.realigned_bytes = 0
+
+    def check(self, info: TensorInfo, path: str) -> None:
+        """Raises UnsupportedError for a tensor that this torch cannot hold."""
+        self._types.check(info, path)
+
     def make(self, info: TensorInfo, destination: int) -> torch.Tensor:
         """The tensor whose bytes have landed at ``destination``."""
         import torch
 
-        dtype = self._dtypes[info.dtype]
-        shape = info.shape if info.dtype != "F4" else storage_shape(info.dtype, info.shape)
+        dtype, shape = self._types.of(info)
         if info.begin == info.end:
             return torch.empty(shape, dtype=dtype)
         memory: Lease | bytearray = self._load.lease(destination, info.end - info.begin)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fxload._errors import CapacityError, UsageError
+from fxload.bench.device import on_host
 from fxload.bench.peers import Job, loader_named
 from fxload.bench.runner import run_job
 from fxload.bench.sample import Failure, Sample
@@ -49,6 +50,9 @@ class LoadPlan:
     digest: bool = False
     timeout_s: float = 1800.0
     memory_bytes: int = 1 << 40
+    device: str = "cpu"
+    raw: bool = False
+    ring_bytes: int | None = None
 
     def job(self, loader: str, verify: bool) -> Job:
         """The worker's orders for one load."""
@@ -62,6 +66,9 @@ class LoadPlan:
             digest=self.digest and own,
             prefault=self.prefault and own,
             verify=verify,
+            device=self.device,
+            raw=self.raw,
+            ring_bytes=self.ring_bytes if own else None,
         )
 
 
@@ -112,7 +119,7 @@ def compare_loaders(
     entries = [Entry(loader_named(name)) for name in dict.fromkeys(plan.loaders)]
     if plan.rounds < 1:
         raise UsageError("--rounds wants at least 1")
-    if plan.payload_bytes > plan.memory_bytes:
+    if on_host(plan.device) and plan.payload_bytes > plan.memory_bytes:
         raise CapacityError(
             f"{plan.payload_bytes} bytes of tensors do not fit into the {plan.memory_bytes} "
             "bytes of memory that are available",

@@ -23,6 +23,7 @@ __all__ = ["describe_machine", "describe_place"]
 _PACKAGES = (
     "fxload",
     "torch",
+    "torch-npu",
     "safetensors",
     "runai-model-streamer",
     "fastsafetensors",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from fxload.bench.device import on_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from fxload.bench.load import Entry, LoadComparison
+    from fxload.bench.load import Entry, LoadComparison, LoadPlan
     from fxload.bench.sample import Sample
     from fxload.bench.storage import CellResult
 
@@ -50,6 +52,8 @@ def load_report(comparison: LoadComparison, machine: dict[str, object]) -> dict[
             "prefault": plan.prefault,
             "engine": plan.engine,
             "digest": plan.digest,
+            "device": plan.device,
+            "raw": plan.raw,
         },
         "limit": {
             "what": "storage, best request size and depth" if plan.cold else "parallel memory copy",
@@ -59,22 +63,22 @@ def load_report(comparison: LoadComparison, machine: dict[str, object]) -> dict[
             "finalists": [result.as_json() for result in comparison.finalists],
         },
         "compared_to": first.spec.name,
-        "loaders": [
-            _entry_report(entry, first, limit, plan.prefault) for entry in comparison.entries
-        ],
+        "loaders": [_entry_report(entry, first, limit, plan) for entry in comparison.entries],
     }
 
 
 def _entry_report(
-    entry: Entry, first: Entry, limit: Sequence[Sample], prefault: bool
+    entry: Entry, first: Entry, limit: Sequence[Sample], plan: LoadPlan
 ) -> dict[str, object]:
     samples = entry.samples
-    touched = prefault and entry.spec.name == "fxload"
+    destination = "touched beforehand" if plan.prefault and _is_own(entry) else "fresh memory"
+    if not on_host(plan.device):
+        destination = f"{plan.device}, {'of its runtime' if plan.raw else 'of torch'}"
     return {
         "name": entry.spec.name,
         "about": entry.spec.about,
         "owned": entry.spec.owned,
-        "destination": "touched beforehand" if touched else "fresh memory",
+        "destination": destination,
         "status": "ok" if samples else (entry.failures[-1].kind if entry.failures else "not_run"),
         "reason": "" if samples or not entry.failures else entry.failures[-1].reason,
         "gb_per_s": spread(sample.bytes_per_s / 1e9 for sample in samples),
@@ -88,10 +92,27 @@ def _entry_report(
         "cold_proof": sorted({s.proof.method for s in samples if s.proof is not None}),
         "speed_ratio_of_first": spread(_ratios(first.samples, samples, _speed)),
         "cpu_ratio_of_first": spread(_ratios(first.samples, samples, _cpu)),
+        "pipeline": _pipeline(samples),
         "content_digest": entry.content,
         "samples": [sample.as_json() for sample in samples],
         "discarded": [failure.as_json() for failure in entry.failures],
     }
+
+
+def _is_own(entry: Entry) -> bool:
+    return entry.spec.name == "fxload"
+
+
+def _pipeline(samples: Sequence[Sample]) -> dict[str, object] | None:
+    """Where fxload's time went on its way to a device; None for whoever does not tell."""
+    told: list[Any] = [s.details["device"] for s in samples if "device" in s.details]
+    if not told:
+        return None
+    last = told[-1]
+    seconds = {
+        name: spread(each[name] for each in told) for name in ("read_s", "copy_s", "overlap_s")
+    }
+    return {name: value for name, value in last.items() if name not in seconds} | seconds
 
 
 def _speed(sample: Sample) -> float:

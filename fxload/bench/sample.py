@@ -22,7 +22,7 @@ class Sample:
         cpu_s: user and system time of the whole process, all threads, within ``elapsed_s``.
         first_tensor_s: until the first tensor was in hand; None for raw reads.
         peak_over_payload_bytes: highest resident memory, less what ``import torch`` had left
-            and less the payload; None for raw reads.
+            and, where it lies in host memory, less the payload; None for raw reads.
         proof: how the read is known to be cold; None for cached runs.
         details: what the loader says of itself (engine, request size, …).
     """

@@ -18,18 +18,16 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fxload._errors import UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from torch import Tensor
-
     from fxload.bench.peers import Job
 
-__all__ = ["main"]
+__all__ = ["main", "reset_peak", "status_bytes"]
 
 
 def main(parent: int) -> int:
@@ -72,20 +70,23 @@ def run(job: Job) -> dict[str, object]:
     import importlib
 
     from fxload._collector import paused_collector
+    from fxload.bench.device import on_host, synchronize
     from fxload.bench.peers import loader_named
     from fxload.bench.peers.own import OwnRun
     from fxload.bench.physical import read_counters
 
     spec = loader_named(job.loader)
-    baseline_bytes = _reset_peak()
+    baseline_bytes = reset_peak()
     module = importlib.import_module(f"fxload.bench.peers.{spec.module}")
     module.check(job)
     own = OwnRun(job) if spec.module == "own" else None
     if own is not None:
         own.prepare()
+    # Whoever loads to a device has it open: a context takes longer than a small model.
+    synchronize(job)
     gc.collect()
 
-    tensors: dict[str, Tensor] = {}
+    tensors: dict[str, Any] = {}  # of torch, or raw ones with bytes of their own
     first_s: float | None = None
     payload_bytes = 0
     counters = read_counters(job.paths)
@@ -99,10 +100,11 @@ def run(job: Job) -> dict[str, object]:
             payload_bytes += tensor.nbytes
             # Of views that do not last only one is kept: keeping them all would keep nothing valid.
             tensors[name if spec.owned else ""] = tensor
+        synchronize(job)
     elapsed_s = time.perf_counter() - start_s
     cpu_s = _cpu_s() - cpu_s
     spent = read_counters(job.paths).since(counters)
-    peak_bytes = _status_bytes("VmHWM")
+    peak_bytes = status_bytes("VmHWM")
     return {
         "payload_bytes": payload_bytes,
         "tensors": len(tensors),
@@ -110,7 +112,9 @@ def run(job: Job) -> dict[str, object]:
         "cpu_s": cpu_s,
         "first_tensor_s": first_s,
         "peak_over_payload_bytes": (
-            peak_bytes - baseline_bytes - payload_bytes if spec.owned else None
+            peak_bytes - baseline_bytes - (payload_bytes if on_host(job.device) else 0)
+            if spec.owned
+            else None
         ),
         "counters": asdict(spent),
         "content": content_digest(tensors) if job.verify and spec.owned else None,
@@ -118,16 +122,21 @@ def run(job: Job) -> dict[str, object]:
     }
 
 
-def content_digest(tensors: Mapping[str, Tensor]) -> str:
+def content_digest(tensors: Mapping[str, Any]) -> str:
     """A digest of names, dtypes, shapes and bytes: equal for equal checkpoints."""
     from fxload import _native
 
     total = hashlib.blake2b(digest_size=16)
     for name in sorted(tensors):
-        tensor = tensors[name].contiguous()
-        size = tensor.nbytes
-        data = (ctypes.c_char * size).from_address(tensor.data_ptr()) if size else b""
-        line = [name, str(tensor.dtype), list(tensor.shape), _native.digest_bytes(data)]
+        tensor = tensors[name]
+        if hasattr(tensor, "to_bytes"):
+            digest = _native.digest_bytes(tensor.to_bytes())
+        else:
+            here = tensor.cpu().contiguous()
+            size = here.nbytes
+            data = (ctypes.c_char * size).from_address(here.data_ptr()) if size else b""
+            digest = _native.digest_bytes(data)
+        line = [name, str(tensor.dtype), list(tensor.shape), digest]
         total.update(json.dumps(line).encode())
     return total.hexdigest()
 
@@ -141,17 +150,18 @@ def _cpu_s() -> float:
     return total
 
 
-def _reset_peak() -> int:
+def reset_peak() -> int:
     """Forget the peak of the imports where the kernel allows it; bytes resident now."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
         # The peak then still contains that of the imports, and so does the baseline.
-        return _status_bytes("VmHWM")
-    return _status_bytes("VmRSS")
+        return status_bytes("VmHWM")
+    return status_bytes("VmRSS")
 
 
-def _status_bytes(field: str) -> int:
+def status_bytes(field: str) -> int:
+    """A size of this process in bytes: "VmRSS", "VmHWM" (the peak), …"""
     for line in Path("/proc/self/status").read_text().splitlines():
         key, _, value = line.partition(":")
         if key == field:

@@ -144,11 +144,15 @@ _NOTHING: tuple[list[int], list[Extent]] = ([], [])
 _SHOWN = 8
 
 
-def plan_whole_files(files: Sequence[FileShape], *, page_align: int = 4096) -> ReadPlan:
+def plan_whole_files(
+    files: Sequence[FileShape], *, page_align: int = 4096, block_bytes: int = 1
+) -> ReadPlan:
     """Every byte of every file behind its ``header_bytes``, in order; needs no names.
 
-    Destinations are congruent to file offsets modulo ``page_align`` and the file's alignment, and
-    nothing else lies in the last block that a direct read of its end may touch.
+    Destinations are congruent to file offsets modulo ``page_align``, ``block_bytes`` and the
+    file's alignment, and nothing else lies in the last block that a direct read of its end may
+    touch. No two extents touch one block of ``block_bytes``: what copies whole blocks, as loads
+    to a device do, then writes nothing over another's bytes.
     """
     extents = []
     cursor = total = 0
@@ -158,12 +162,12 @@ def plan_whole_files(files: Sequence[FileShape], *, page_align: int = 4096) -> R
         if not length:
             continue
         # Congruent to the file's offset, so that whatever is aligned in the file stays so.
-        step = lcm(page_align, file.align)
+        step = lcm(page_align, file.align, block_bytes)
         destination = _round_up(cursor, step) + begin % step
         extents.append(Extent(number, begin, length, destination))
         cursor = destination + _round_up(length, file.align)
         total += length
-    return ReadPlan(tuple(extents), cursor, total, total)
+    return ReadPlan(tuple(extents), _round_up(cursor, block_bytes), total, total)
 
 
 def plan_tensors(
@@ -172,6 +176,7 @@ def plan_tensors(
     *,
     waste_percent: int = 5,
     max_gap_bytes: int = 64 << 10,
+    block_bytes: int = 1,
 ) -> ReadPlan:
     """The wanted tensors of each file, and as little else as direct reads allow.
 
@@ -181,8 +186,10 @@ def plan_tensors(
         waste_percent: at most so much is read beyond the wanted bytes, for alignment and to
             bridge gaps, the cheapest first. What that does not pay for is read exactly.
         max_gap_bytes: a wider gap is never bridged: another request costs less.
+        block_bytes: as in :func:`plan_whole_files`.
 
-    Destinations are packed: at most one unit of a file's alignment lies unused before an extent.
+    Destinations are packed: at most one unit of a file's alignment, and one block, lie unused
+    before an extent.
     Raises UsageError for tensors out of order or beyond the end of their file.
     """
     spans = [
@@ -194,7 +201,7 @@ def plan_tensors(
     aligns = [file.align for file in files]
     sizes = [file.size_bytes for file in files]
     spans = choose_spans(spans, aligns, sizes, wanted * waste_percent // 100, max_gap_bytes)
-    return _placed(spans, files, wanted)
+    return _placed(spans, files, wanted, block_bytes)
 
 
 def _touching(number: int, file: FileShape, tensors: Iterable[TensorInfo]) -> list[Span]:
@@ -218,13 +225,15 @@ def _touching(number: int, file: FileShape, tensors: Iterable[TensorInfo]) -> li
     return spans
 
 
-def _placed(spans: Iterable[Span], files: Sequence[FileShape], wanted: int) -> ReadPlan:
+def _placed(
+    spans: Iterable[Span], files: Sequence[FileShape], wanted: int, block_bytes: int
+) -> ReadPlan:
     extents = []
     cursor = read = 0
     for number, begin, end in spans:
         file = files[number]
         length = end - begin
-        modulus = _congruence(length)
+        modulus = lcm(_congruence(length), block_bytes)
         reserved = length
         if begin % file.align == 0 and (end % file.align == 0 or end == file.size_bytes):
             modulus = lcm(modulus, file.align)
@@ -232,7 +241,8 @@ def _placed(spans: Iterable[Span], files: Sequence[FileShape], wanted: int) -> R
             reserved = _round_up(length, file.align)
         destination = cursor + (begin - cursor) % modulus
         extents.append(Extent(number, begin, length, destination))
-        cursor = destination + reserved
+        # A whole number of blocks: the next extent begins in one of its own.
+        cursor = _round_up(destination + reserved, block_bytes)
         read += length
     return ReadPlan(tuple(extents), cursor, wanted, read)
 

@@ -58,6 +58,13 @@ def bench_load(
     engine: Annotated[
         str, typer.Option(help="fxload's: auto, io_uring or pread.", callback=checked_engine)
     ] = "auto",
+    device: Annotated[str, typer.Option(help="Where to load to: cpu, cuda:N, npu:N.")] = "cpu",
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Into the device runtime's own memory, without torch.")
+    ] = False,
+    ring: Annotated[
+        str | None, typer.Option(help="Size of fxload's pinned ring.", metavar="SIZE")
+    ] = None,
     timeout_s: Annotated[
         float, typer.Option("--timeout", help="Seconds for one load.", min=1)
     ] = 1800.0,
@@ -67,7 +74,8 @@ def bench_load(
 ) -> None:
     """Compare loaders, each in a fresh process.
 
-    Told are GB/s, CPU time, memory and the time to the first tensor.
+    Told are GB/s, CPU time, memory and the time to the first tensor; of loads to a device also
+    the time of the reads, of the copies and of both at once.
     """
     from pathlib import Path
 
@@ -76,6 +84,7 @@ def bench_load(
     from fxload.bench.machine import describe_machine
     from fxload.bench.report import load_report
     from fxload.cli.bench_tables import draw_load
+    from fxload.cli.units import parse_size
 
     output = Output(json_output, _checked(json_file))
     picture = _checked_plot(plot)
@@ -89,6 +98,9 @@ def bench_load(
         digest=digest,
         engine=engine,
         timeout_s=timeout_s,
+        device=_checked_device(device, raw=raw, ring=ring, prefault=prefault),
+        raw=raw,
+        ring_bytes=None if ring is None else parse_size(ring, "--ring"),
     )
     with output.screen.steps("bench load") as step:
         comparison = compare_loaders(plan, step)
@@ -116,6 +128,9 @@ def _plan(
     digest: bool,
     engine: str,
     timeout_s: float,
+    device: str,
+    raw: bool,
+    ring_bytes: int | None,
 ) -> LoadPlan:
     """Read the headers once: every loader has to deliver exactly these bytes."""
     from fxload.bench.load import LoadPlan
@@ -141,7 +156,26 @@ def _plan(
         digest=digest,
         timeout_s=timeout_s,
         memory_bytes=read_host_memory().available_bytes,
+        device=device,
+        raw=raw,
+        ring_bytes=ring_bytes,
     )
+
+
+def _checked_device(device: str, *, raw: bool, ring: str | None, prefault: bool) -> str:
+    """The device's full name; nothing of it is opened in this process."""
+    from fxload._errors import UsageError
+    from fxload.devices.resolve import device_name
+
+    on_host = device == "cpu"
+    name = device if on_host else device_name(device, raw=raw)
+    if on_host:
+        for option, given in (("--raw", raw), ("--ring", ring is not None)):
+            if given:
+                raise UsageError(f"{option} is about loads to a device", hint="add --device")
+    elif prefault:
+        raise UsageError("--prefault touches host memory; a load to a device has no such step")
+    return name
 
 
 @app.command("storage")

@@ -26,6 +26,9 @@ def draw_load(screen: Screen, report: Mapping[str, Any]) -> None:
         f"model    {format_bytes(model['payload_bytes'])} in {model['files']} files, {state}, "
         f"{rounds}: {model['path']}"
     )
+    if options["device"] != "cpu":
+        memory = "its runtime's own memory" if options["raw"] else "torch's memory"
+        screen.line(f"device   {options['device']}, {memory}")
     if limit["gb_per_s"]:
         rate = limit["gb_per_s"]
         screen.line(
@@ -86,6 +89,11 @@ def _load_notes(report: Mapping[str, Any]) -> list[str]:
         methods = sorted({method for loader in loaders for method in loader["cold_proof"]})
         notes.append(f"cold reads proven by: {', '.join(methods) or 'nothing'}")
     notes += [f"{loader['name']}: {loader['about']}" for loader in loaders if loader["gb_per_s"]]
+    notes += [
+        f"{loader['name']}: {_pipeline_note(loader['pipeline'])}"
+        for loader in loaders
+        if loader["pipeline"]
+    ]
     for loader in loaders:
         if loader["reason"]:
             notes.append(f"{loader['name']}: {loader['status']}: {loader['reason']}")
@@ -97,6 +105,17 @@ def _load_notes(report: Mapping[str, Any]) -> list[str]:
                 f"the last one {last['kind']}: {last['reason']}"
             )
     return notes
+
+
+def _pipeline_note(pipeline: Mapping[str, Any]) -> str:
+    pinned = "pinned" if pipeline["pinned"] else "not pinned"
+    return (
+        f"reads {_median(pipeline['read_s'], format_seconds)}, "
+        f"copies {_median(pipeline['copy_s'], format_seconds)}, "
+        f"both at once {_median(pipeline['overlap_s'], format_seconds)}; "
+        f"{format_bytes(pipeline['realigned_bytes'])} realigned; "
+        f"ring of {format_bytes(pipeline['ring_bytes'])}, {pinned}"
+    )
 
 
 def draw_storage(screen: Screen, report: Mapping[str, Any]) -> None:

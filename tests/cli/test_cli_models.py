@@ -151,7 +151,7 @@ def test_doctor_reads_what_a_load_would_read(
     told = json_of(capsys, "doctor", str(checkpoint.path))
     assert told["ok"] is True
     sections = {section["title"]: section for section in told["sections"]}
-    assert set(sections) == {"host", "I/O engines", "storage", "reading"}
+    assert set(sections) == {"host", "I/O engines", "accelerators", "storage", "reading"}
     reading = sections["reading"]["data"]
     assert [file["path"] for file in reading["files"]] == [str(each) for each in checkpoint.files]
     assert reading["chosen"]["engine"] in ("io_uring", "pread")

@@ -25,7 +25,7 @@ constexpr Name kNames[] = {
     {"hang_after", &Controls::hang_after},
     {"refuse_registration", &Controls::refuse_registration},
     {"poison", &Controls::poison},
-    {"populate", &Controls::populate},
+    {"touched_memory", &Controls::touched_memory},
     {"copy_align", &Controls::copy_align},
     {"copy_align_within", &Controls::copy_align_within},
     {"secret_host_memory", &Controls::secret_host_memory},

@@ -30,7 +30,7 @@ class Controls {
   Value hang_after{-1};
   Value refuse_registration{0};
   Value poison{0};
-  Value populate{0};
+  Value touched_memory{0};
   Value copy_align{1};
   Value copy_align_within{1};
   Value secret_host_memory{0};

@@ -39,7 +39,8 @@ std::string hex(const void* address) {
   return text;
 }
 
-Engine::Engine() : controls_(kTraits) {
+Engine::Engine()
+    : controls_(kTraits), pages_(static_cast<size_t>(controls_.touched_memory.load())) {
   // Its threads do not exist in a forked child, as the real runtimes' do not.
   pthread_atfork(nullptr, nullptr, [] { forked = true; });
 }
@@ -111,8 +112,7 @@ int Engine::allocate(size_t size, void** memory) {
   if (size == 0) return kTraits.implicit_device ? 0 : kTraits.codes.invalid_value;
   const auto taken = static_cast<int64_t>(round_to_pages(size));
   if (taken > controls_.device_memory - used_[device]) return kTraits.codes.out_of_memory;
-  bool secret = false;
-  *memory = map_pages(static_cast<size_t>(taken), controls_.populate != 0, &secret);
+  *memory = pages_.take(static_cast<size_t>(taken));
   if (*memory == nullptr) return kTraits.codes.out_of_memory;
   // Real device memory is not zeroed.
   if (controls_.poison != 0) std::fill_n(static_cast<unsigned char*>(*memory), size, 0xcd);
@@ -140,7 +140,7 @@ int Engine::release(const char* function, void* memory) {
   used_[block.device] -= static_cast<int64_t>(taken);
   ledger_.device_bytes.add(-static_cast<int64_t>(taken));
   ledger_.allocations.add(-1);
-  unmap_pages(memory, taken);
+  pages_.give_back(memory, taken);
   return 0;
 }
 
@@ -150,7 +150,7 @@ int Engine::allocate_host(size_t size, void** memory) {
   if (const int status = use_device(&device)) return status;
   if (memory == nullptr || size == 0) return kTraits.codes.invalid_value;
   bool secret = controls_.secret_host_memory != 0;
-  *memory = map_pages(round_to_pages(size), false, &secret);
+  *memory = map_pages(round_to_pages(size), &secret);
   if (*memory == nullptr) return kTraits.codes.out_of_memory;
   ledger_.host_memory_refuses_direct_reads = secret;
   host_memory_.add(*memory, round_to_pages(size), device);

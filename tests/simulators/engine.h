@@ -110,6 +110,7 @@ class Engine {
   std::unordered_set<void*> streams_, events_;  // also destroyed ones
   std::map<int, Stream*> default_streams_;      // by device
   std::map<Link, Clock::time_point> link_free_at_;
+  TouchedPages pages_;           // of the devices
   std::map<int, int64_t> used_;  // device memory by device
   std::unordered_set<void*> own_host_memory_;
   uint64_t copies_submitted_ = 0;

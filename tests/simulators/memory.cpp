@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <iterator>
+#include <utility>
 #include <vector>
 
 namespace fxsim {
@@ -60,17 +61,48 @@ bool BlockTable::touches(const void* address, size_t size) const {
   return next != blocks_.begin() && std::prev(next)->second.end() > number(address);
 }
 
-void* map_pages(size_t size, bool populate, bool* secret) {
+void* map_pages(size_t size, bool* secret) {
   if (*secret) {
     if (void* memory = map_secret(size)) return memory;
     *secret = false;
   }
-  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (populate ? MAP_POPULATE : 0);
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, flags, -1, 0);
   return memory == MAP_FAILED ? nullptr : memory;
 }
 
 void unmap_pages(void* memory, size_t size) { munmap(memory, size); }
+
+TouchedPages::TouchedPages(size_t size) {
+  if (size == 0) return;
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE;
+  void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, flags, -1, 0);
+  if (memory == MAP_FAILED) return;
+  begin_ = next_ = static_cast<std::byte*>(memory);
+  end_ = begin_ + size;
+}
+
+void* TouchedPages::take(size_t size) {
+  if (const auto found = free_.lower_bound(size); found != free_.end()) {
+    std::byte* memory = found->second;
+    const size_t rest = found->first - size;
+    free_.erase(found);
+    if (rest > 0) free_.emplace(rest, memory + size);
+    return memory;
+  }
+  if (static_cast<size_t>(end_ - next_) >= size) return std::exchange(next_, next_ + size);
+  bool secret = false;
+  return map_pages(size, &secret);
+}
+
+void TouchedPages::give_back(void* memory, size_t size) {
+  auto* begin = static_cast<std::byte*>(memory);
+  if (begin < begin_ || begin >= end_) {
+    unmap_pages(memory, size);
+  } else {
+    free_.emplace(size, begin);
+  }
+}
 
 size_t round_to_pages(size_t size) { return (size + page_size() - 1) & ~(page_size() - 1); }
 

@@ -33,8 +33,23 @@ class BlockTable {
 
 // Whole pages; nullptr where the system has none. `secret` pages refuse direct reads, as the host
 // memory of Ascend's own allocator does; where the kernel lacks them, `*secret` becomes false.
-void* map_pages(size_t size, bool populate, bool* secret);
+void* map_pages(size_t size, bool* secret);
 void unmap_pages(void* memory, size_t size);
+
+// Pages that are touched beforehand, and go back to be used again. What it has none of is mapped
+// as it is asked for. Not thread-safe.
+class TouchedPages {
+ public:
+  explicit TouchedPages(size_t size);
+  void* take(size_t size);
+  void give_back(void* memory, size_t size);
+
+ private:
+  std::byte* begin_ = nullptr;
+  std::byte* next_ = nullptr;
+  std::byte* end_ = nullptr;
+  std::multimap<size_t, std::byte*> free_;  // by size
+};
 size_t round_to_pages(size_t size);
 bool starts_on_page(const void* address);
 // Whether all of the range is mapped in this process.

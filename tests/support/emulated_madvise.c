@@ -1,4 +1,4 @@
-// Loaded into a program that runs under qemu-user, which answers success to every madvise that it
+// Linked into a program that runs under qemu-user, which answers success to every madvise that it
 // does not know, and does nothing. For memory that is to be populated that would be a lie that no
 // kernel tells: one that cannot do it answers EINVAL, as this does.
 #define _GNU_SOURCE

@@ -40,14 +40,19 @@ _SPECS = (
     LoaderSpec("runai-view", "runai", False, "SafetensorsStreamer views that do not last"),
     LoaderSpec("fastsafetensors", "fastsafe", True, "views that keep the file's buffer alive"),
     LoaderSpec("fastsafetensors-clone", "fastsafe", True, "each tensor cloned"),
-    LoaderSpec("instanttensor", "instant", True, "safe_open to a CUDA device"),
+    LoaderSpec("instanttensor", "instant", True, "safe_open to a CUDA device, each tensor cloned"),
+    LoaderSpec("instanttensor-view", "instant", False, "views of its ring that do not last"),
 )
 LOADERS = {spec.name: spec for spec in _SPECS}
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker is asked to do. ``paths`` are the shards in load order."""
+    """What a worker is asked to do.
+
+    ``paths`` are the shards in load order. ``raw``: into memory of the device's runtime, without
+    torch. ``ring_bytes``: fxload's pinned ring; None for its default.
+    """
 
     loader: str
     model: str
@@ -57,6 +62,9 @@ class Job:
     digest: bool = False
     prefault: bool = False
     verify: bool = False
+    device: str = "cpu"
+    raw: bool = False
+    ring_bytes: int | None = None
 
     def as_json(self) -> dict[str, object]:
         """All fields."""

@@ -1,9 +1,10 @@
-"""fastsafetensors, without GPU Direct Storage: its path for host memory."""
+"""fastsafetensors, without GPU Direct Storage: its path through host memory."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fxload.bench.device import need_device
 from fxload.bench.peers import import_package
 
 if TYPE_CHECKING:
@@ -18,9 +19,10 @@ __all__ = ["check", "load"]
 _INSTALL = "fastsafetensors"
 
 
-def check(job: Job) -> None:  # noqa: ARG001 - the same for its variants
-    """It runs wherever it can be imported."""
+def check(job: Job) -> None:
+    """It knows the host and what torch calls cuda."""
     import_package("fastsafetensors", _INSTALL)
+    need_device(job, ("cpu", "cuda"))
 
 
 def load(job: Job) -> Iterator[tuple[str, Tensor]]:
@@ -28,7 +30,7 @@ def load(job: Job) -> Iterator[tuple[str, Tensor]]:
     package = import_package("fastsafetensors", _INSTALL)
     for path in job.paths:
         loader = package.SafeTensorsFileLoader(
-            package.SingleGroup(), device="cpu", nogds=True, set_numa=False
+            package.SingleGroup(), device=job.device, nogds=True, set_numa=False
         )
         loader.add_filenames({0: [path]})
         buffer = loader.copy_files_to_device()

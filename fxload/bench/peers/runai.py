@@ -6,6 +6,7 @@ import inspect
 from typing import TYPE_CHECKING
 
 from fxload._errors import UnsupportedError
+from fxload.bench.device import need_device, on_host
 from fxload.bench.peers import import_package
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def check(job: Job) -> None:
             "this version of runai-model-streamer hands out views only",
             hint="compare with runai-clone, or upgrade it",
         )
+    need_device(job, ("cpu", "cuda", "npu"))
 
 
 def _streamer() -> Any:
@@ -37,9 +39,15 @@ def _can_own() -> bool:
 
 
 def load(job: Job) -> Iterator[tuple[str, Tensor]]:
-    """All shards in one streaming session, as its engines' adapters do it."""
+    """All shards in one streaming session, as its engines' adapters do it.
+
+    What it hands out lies in host memory unless ranks share the work: they copy it, as we do here.
+    """
     options = {"owned": job.loader == "runai"} if _can_own() else {}
     with _streamer()() as streamer:
         streamer.stream_files(list(job.paths), **options)
         for name, tensor in streamer.get_tensors():
-            yield name, tensor.clone() if job.loader == "runai-clone" else tensor
+            if not on_host(job.device):
+                yield name, tensor.to(job.device)
+            else:
+                yield name, tensor.clone() if job.loader == "runai-clone" else tensor
