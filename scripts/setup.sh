@@ -6,6 +6,10 @@ readonly TORCH_REQUIREMENT="torch==2.13.0"
 # What the package's own build wants, and what the tests add to it.
 readonly BUILD_PACKAGES=(pkg-config liburing-dev)
 readonly TEST_PACKAGES=(libfuse3-dev fuse3 e2fsprogs xfsprogs squashfs-tools doctest-dev util-linux)
+# A real HIP runtime with its headers (what else device tests compare with, they fetch themselves),
+# and what runs the core's tests on 64-bit Arm.
+readonly PLATFORM_PACKAGES=(libamdhip64-dev)
+readonly AARCH64_PACKAGES=(g++-aarch64-linux-gnu qemu-user)
 
 say() { printf '\n== %s\n' "$*" >&2; }
 
@@ -93,7 +97,7 @@ install_requirements() {
 
 # install_package: builds the core and makes the checkout importable in VENV.
 install_package() {
-  once "$VENV/.package" "$(fingerprint native CMakeLists.txt pyproject.toml)" build_package
+  once "$VENV/.package" "$(fingerprint native platforms CMakeLists.txt pyproject.toml)" build_package
 }
 
 build_package() {

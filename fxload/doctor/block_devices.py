@@ -70,7 +70,11 @@ class NvmeController:
 
 @dataclass(frozen=True)
 class BlockDevice:
-    """A device and what it is made of; ``kind`` is md, dm, loop, partition, nvme or disk."""
+    """A device and what it is made of.
+
+    ``kind`` is md, dm, loop, partition, nvme or disk; ``dm_target`` what made a dm device ("lvm",
+    "crypt", "multipath", …); ``multipath`` says that NVMe's own multipath stands before the paths.
+    """
 
     name: str
     number: str
@@ -81,6 +85,8 @@ class BlockDevice:
     queue: Queue
     md: MdArray | None
     dm_name: str | None
+    dm_target: str | None
+    multipath: bool
     backing_file: str | None
     controllers: tuple[NvmeController, ...]
     members: tuple[BlockDevice, ...]
@@ -129,6 +135,8 @@ def _read(host: HostFiles, folder: Path, depth: int) -> BlockDevice:
         queue=_queue(host, holder / "queue"),
         md=_md(host, folder / "md"),
         dm_name=host.text(folder / "dm" / "name"),
+        dm_target=_dm_target(host.text(folder / "dm" / "uuid")),
+        multipath=_is_multipath(folder),
         backing_file=host.text(folder / "loop" / "backing_file"),
         controllers=controllers,
         members=members,
@@ -172,6 +180,21 @@ def _md(host: HostFiles, folder: Path) -> MdArray | None:
         disks=host.integer(folder / "raid_disks"),
         degraded=host.integer(folder / "degraded") or 0,
     )
+
+
+def _dm_target(uuid: str | None) -> str | None:
+    """Who made a dm device: by convention its uuid begins with that."""
+    if not uuid:
+        return None
+    return "multipath" if "mpath-" in uuid else uuid.partition("-")[0].lower()
+
+
+def _is_multipath(folder: Path) -> bool:
+    """Whether a namespace hangs on its subsystem, not on a controller."""
+    device = folder / "device"
+    if not folder.name.startswith("nvme") or not device.exists():
+        return False
+    return not (device.resolve() / "transport").exists()
 
 
 def _node(host: HostFiles, folder: Path) -> int | None:

@@ -293,6 +293,7 @@ TEST_CASE("whichever call of the device fails, the next load works") {
       auto device = std::make_shared<ScriptedDevice>(Script{3, call, at});
       Setup setup({9UL << 20}, device, 2);
       setup.plan_whole();
+      bool met = true;
       {
         const auto windows = random_windows(setup.space, random, 2'000'000);
         const auto load = setup.start();
@@ -304,6 +305,7 @@ TEST_CASE("whichever call of the device fails, the next load works") {
         // Few events are made: they are used again.
         if (failure.ok()) {
           CHECK(std::string(call) == "create_event");
+          met = false;
         } else {
           CHECK(failure.detail().code == Code::kDevice);
           CHECK(failure.detail().reason == "scripted failure of " + std::string(call));
@@ -311,7 +313,8 @@ TEST_CASE("whichever call of the device fails, the next load works") {
         CHECK(load->close(after_seconds(60)) == 0);
         CHECK(setup.quarantine->reap() == 0);
       }
-      CHECK(loads_right(setup, {}, random));
+      // What this load did not meet, the next one might.
+      if (met) CHECK(loads_right(setup, {}, random));
     }
   }
 }
@@ -332,7 +335,11 @@ TEST_CASE("a copy that outlives its deadline keeps ring and window until it has 
     window = windows[0].memory;
     REQUIRE(place(*load, windows, 0).ok());
   }
-  const Load::Wait wait = load->wait_past(setup.space, after_seconds(60));
+  // In slices, as callers do: that nothing has moved is noticed between them.
+  Load::Wait wait;
+  for (int i = 0; i < 1200 && wait.status.ok(); ++i) {
+    wait = load->wait_past(setup.space, after_seconds(0.05));
+  }
   REQUIRE_FALSE(wait.status.ok());
   CHECK(wait.status.detail().code == Code::kDeadline);
   CHECK(wait.status.detail().reason == "scripted device 3 has not finished a copy for 0.2 s");

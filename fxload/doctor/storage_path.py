@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fxload.doctor.location import Location
     from fxload.doctor.mounts import Mount
 
-__all__ = ["check_devices"]
+__all__ = ["check_storage_path"]
 
 _GOOD_REQUEST_KB = 512
 _GOOD_REQUESTS = 64
@@ -22,7 +22,7 @@ _GOOD_RSIZE_BYTES = 1 << 20
 _QUIET_SCHEDULERS = (None, "none")
 
 
-def check_devices(place: Location) -> Section:
+def check_storage_path(place: Location) -> Section:
     """One finding for the mount, and for each device one with its limits and one a fault."""
     findings = [_mount(place)]
     if place.layer is not None:

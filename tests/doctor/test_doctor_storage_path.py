@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fxload.doctor.devices import check_devices
 from fxload.doctor.findings import Level
 from fxload.doctor.location import locate
+from fxload.doctor.storage_path import check_storage_path
 from tests.doctor.fake_host import FakeHost
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def host(tmp_path: Path) -> FakeHost:
 def examine(host: FakeHost, path: str) -> Section:
     place = locate(Path(path), host.files)
     assert place is not None
-    return check_devices(place)
+    return check_storage_path(place)
 
 
 def faults(section: Section) -> dict[str, Finding]:
