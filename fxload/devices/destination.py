@@ -168,6 +168,8 @@ class DeviceDestination:
                 with suppress(OutOfMemoryError):
                     self._begin_move(following)
             yield from self._places_in(staged)
+            # The next window may need the memory that the consumer has let go of.
+            del staged
 
     def _places_in(self, staged: _Staged) -> Iterator[tuple[Any, int]]:
         window = staged.window
@@ -228,6 +230,7 @@ class DeviceDestination:
 
     def finish(self) -> None:
         """Wait for what belongs to no window."""
+        self._fork.check(self._model)
         self._wait_past(self._plan.space_bytes)
 
     def _wait_past(self, end: int) -> None:
@@ -269,9 +272,10 @@ class DeviceDestination:
             self._feed.drop()
         if self._load is not None:
             held = self._load.close(timeout_s)
-            self._last_stats = self.stats()
-            if self._fork.is_owner and not held and self._ring is not None:
-                self._ring.close()
+            if self._fork.is_owner:
+                self._last_stats = self.stats()
+                if not held and self._ring is not None:
+                    self._ring.close()
         # The ring's memory goes with the last who holds it: the load's threads, if they must.
         self._load = self._ring = self._feed = None
 

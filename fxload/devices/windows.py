@@ -124,7 +124,8 @@ def plan_windows(
         places: begin and end of each tensor in the destination space, ascending; none is empty.
         tensor_align: bytes; where kernels want a tensor to start.
         block_bytes: a multiple of ``tensor_align``; see :func:`block_size`.
-        window_bytes: the most that a window takes, unless a single tensor needs more.
+        window_bytes: the most that a window takes, unless a single tensor, with what lies wholly in
+            its last block, needs more.
 
     Raises UsageError for tensors out of order, or of no bytes.
     """
@@ -141,8 +142,13 @@ def plan_windows(
             if not cursor <= tensor_begin < tensor_end:
                 raise UsageError(f"tensor {last} is empty, or begins before its neighbour ends")
             block_end = -(-tensor_end // block_bytes) * block_bytes
-            if last > first and (
-                block_end - begin > window_bytes or tensor_begin - cursor > _MAX_GAP_BYTES
+            # A block counts as landed once the first window that holds it has it: what lies wholly
+            # in the last one stays here.
+            held_end = -(-cursor // block_bytes) * block_bytes
+            if (
+                last > first
+                and block_end > held_end
+                and (block_end - begin > window_bytes or tensor_begin - cursor > _MAX_GAP_BYTES)
             ):
                 break
             cursor = tensor_end

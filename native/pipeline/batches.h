@@ -19,10 +19,12 @@ struct Batch {
   uint64_t end = 0;
 };
 
-// `block_bytes`: what both ends of a copy are multiples of; `memory_align`: what direct reads ask
-// of their memory. Fails with kUsage where blocks of different extents overlap (a copy would
-// overwrite its neighbour), or where a chunk does not fit into a slot.
-Result<std::vector<Batch>> cut_batches(std::span<const Chunk> chunks, uint64_t block_bytes,
+// `read_units`: of each file, what a direct read rounds its length up to. `block_bytes`: what both
+// ends of a copy are multiples of; `memory_align`: what direct reads ask of their memory. Fails
+// with kUsage where blocks of different extents overlap (a copy would overwrite its neighbour), or
+// where a chunk does not fit into a slot.
+Result<std::vector<Batch>> cut_batches(std::span<const Chunk> chunks,
+                                       std::span<const uint64_t> read_units, uint64_t block_bytes,
                                        uint64_t memory_align, uint64_t slot_bytes);
 
 }  // namespace fxload

@@ -91,6 +91,7 @@ struct DeviceLoad::State {
   uint64_t next_ticket = 1;
   size_t reading = 0;
   size_t copying = 0;
+  bool calling = true;  // the copier is in a call that is no copy; its first selects the device
   bool copier_done = false;
   bool grower_done = false;
   bool stopping = false;
@@ -266,11 +267,13 @@ Status DeviceLoad::State::order_windows(std::unique_lock<std::mutex>& lock) {
   const std::vector<StreamHandle> after = std::exchange(unordered, {});
   if (after.empty()) return {};
   Status status;
+  calling = true;
   lock.unlock();
   for (const StreamHandle stream : after) {
     if (status.ok()) status = copies->order_after(stream);
   }
   lock.lock();
+  calling = false;
   return status;
 }
 
@@ -394,6 +397,7 @@ bool DeviceLoad::State::drained(std::unique_lock<std::mutex>& lock) {
 void DeviceLoad::State::copy_thread() {
   Status selected = ring->device()->select();
   std::unique_lock lock(wakeup.mutex);
+  calling = false;
   if (!selected.ok()) fail(std::move(selected));
   int empty_polls = 0;
   for (;;) {
@@ -457,11 +461,12 @@ void DeviceLoad::State::grow_ring() {
 
 Status DeviceLoad::State::stall_status() const {
   const std::string after = seconds_text(options.stall_timeout_s);
-  if (copying > 0) {
+  if (copying > 0 || calling) {
     const Device& device = *ring->device();
-    return Status::error(Code::kDeadline, device.traits().platform + " device " +
-                                              std::to_string(device.index()) +
-                                              " has not finished a copy for " + after);
+    return Status::error(
+        Code::kDeadline,
+        device.traits().platform + " device " + std::to_string(device.index()) +
+            (copying > 0 ? " has not finished a copy for " : " has not answered for ") + after);
   }
   for (size_t i = front; i < next; ++i) {
     if (journeys[i].reads_left == 0) continue;
@@ -485,18 +490,23 @@ Result<std::unique_ptr<DeviceLoad>> DeviceLoad::start(std::vector<std::shared_pt
   state->space_bytes = space_bytes;
   bool any_direct = false;
   uint64_t memory_align = 4096;
+  std::vector<uint64_t> read_units;
   for (const auto& file : state->files) {
     state->file_bytes += file->size();
     any_direct = any_direct || file->direct().works;
     memory_align = std::max<uint64_t>(memory_align, file->direct().memory_align);
+    read_units.push_back(std::max<uint64_t>(1, file->direct().offset_align));
   }
   const size_t request = std::min<size_t>(state->ring->slot_bytes(), kDigestLeafBytes);
+  if (options.digest && request != kDigestLeafBytes) {
+    return Status::error(Code::kUsage, "a digest needs slots of at least 8 MiB");
+  }
   Result<std::vector<Chunk>> chunks =
       cut_chunks(state->files, extents, space_bytes, options.use_page_cache, request, request);
   if (!chunks.ok()) return chunks.status();
   state->chunks = std::move(*chunks);
-  Result<std::vector<Batch>> batches =
-      cut_batches(state->chunks, options.block_bytes, memory_align, state->ring->slot_bytes());
+  Result<std::vector<Batch>> batches = cut_batches(state->chunks, read_units, options.block_bytes,
+                                                   memory_align, state->ring->slot_bytes());
   if (!batches.ok()) return batches.status();
   state->batches = std::move(*batches);
   state->journeys.resize(state->batches.size());
@@ -665,11 +675,14 @@ Result<std::vector<std::string>> DeviceLoad::digests(TimePoint deadline) const {
 }
 
 DeviceLoadStats DeviceLoad::stats() const {
+  // In a forked child the mutex may be locked for ever; nor are owners of the parent's let go of.
+  if (::getpid() != owner_pid_) return {};
   const std::lock_guard lock(state_->wakeup.mutex);
   return state_->stats;
 }
 
 std::vector<std::shared_ptr<void>> DeviceLoad::take_released() {
+  if (::getpid() != owner_pid_) return {};
   const std::lock_guard lock(state_->wakeup.mutex);
   return std::exchange(state_->released, {});
 }

@@ -79,8 +79,10 @@ class DeviceLoad {
   std::vector<StreamHandle> streams() const;
 
   // A range of the destination, in whole blocks, that has got memory. Windows come in order; two
-  // neighbours may share one block, which both then hold. Copies into it wait for what `after`, a
-  // stream of somebody who may still use that memory, holds when the first of them is queued.
+  // neighbours may share one block, which both then hold. It counts as landed with the first of
+  // them: nothing that is wanted may lie wholly in it for the second. Copies into it wait for what
+  // `after`, a stream of somebody who may still use that memory, holds when the first of them is
+  // queued.
   struct Window {
     uint64_t begin = 0;
     uint64_t end = 0;

@@ -1,5 +1,6 @@
 #include "pipeline/pinned_ring.h"
 
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -94,6 +95,9 @@ Result<PinnedRing::Segment> PinnedRing::map_segment() const {
   if (!memory.ok()) return memory.status();
   Segment segment{std::move(*memory), {}};
   segment.bytes = segment.mapped.bytes();
+  // After a fork the next read into a shared page would get a new one, and the device would go on
+  // copying from the old.
+  (void)::madvise(segment.bytes.data(), segment.bytes.size(), MADV_DONTFORK);
   return segment;
 }
 
@@ -159,8 +163,12 @@ PinnedRing::Direct PinnedRing::probe_direct(const std::string& path,
 }
 
 PinnedRing::~PinnedRing() {
-  // The runtime's handles are the parent's: a forked child must not touch them.
-  if (::getpid() != owner_pid_) return;
+  if (::getpid() != owner_pid_) {
+    // The runtime's handles are the parent's, and so are the addresses: nothing of the ring is
+    // mapped in a forked child, where they may be somebody else's.
+    new std::vector<Segment>(std::move(segments_));
+    return;
+  }
   const auto close_all = [this] {
     if (!device_->select().ok()) return;
     for (const Segment& segment : segments_) close_segment(segment);

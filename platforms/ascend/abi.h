@@ -66,6 +66,9 @@ using HostRegister = Status(void* memory, uint64_t size, int type, void** device
 using HostRegisterV2 = Status(void* memory, uint64_t size, uint32_t flags);
 using HostUnregister = Status(void* memory);
 
+// Otherwise a stream goes on behind a task that has failed.
+constexpr uint64_t kStopOnFailure = 1;
+using SetStreamFailureMode = Status(Stream stream, uint64_t mode);
 using CreateStreamWithConfig = Status(Stream* stream, uint32_t priority, uint32_t flags);
 using DestroyStream = Status(Stream stream);
 using StreamQuery = Status(Stream stream, int* status);

@@ -99,6 +99,15 @@ Result<StreamHandle> AscendDevice::create_stream() {
   StreamHandle stream = nullptr;
   const int status = table_.create_stream(&stream, kNormalPriority, kStreamFlags);
   if (status != abi::kSuccess) return runtime_->failed("aclrtCreateStreamWithConfig", status);
+  // By default a stream goes on, and the event behind a copy that was lost completes.
+  if (table_.set_stream_failure_mode != nullptr) {
+    const int set = table_.set_stream_failure_mode(stream, abi::kStopOnFailure);
+    if (set != abi::kSuccess) {
+      Status failure = runtime_->failed("aclrtSetStreamFailureMode", set);
+      (void)table_.destroy_stream(stream);
+      return failure;
+    }
+  }
   return stream;
 }
 

@@ -191,6 +191,7 @@ Result<std::shared_ptr<Platform>> find_platform(std::span<const std::string> fol
   } else {
     bind.required(&table.host_register, "aclrtHostRegister");
   }
+  bind.optional(&table.set_stream_failure_mode, "aclrtSetStreamFailureMode");
   bind.optional(&table.memcpy_batch_async, "aclrtMemcpyBatchAsync");
   bind.optional(&table.get_version, "aclrtGetVersion");
   bind.optional(&table.get_soc_name, "aclrtGetSocName");

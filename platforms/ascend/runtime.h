@@ -24,6 +24,7 @@ struct Table {
   abi::CreateStreamWithConfig* create_stream = nullptr;
   abi::DestroyStream* destroy_stream = nullptr;
   abi::StreamQuery* stream_query = nullptr;
+  abi::SetStreamFailureMode* set_stream_failure_mode = nullptr;  // optional
   abi::StreamWaitEvent* stream_wait_event = nullptr;
 
   abi::CreateEventExWithFlag* create_event = nullptr;

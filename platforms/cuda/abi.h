@@ -57,8 +57,6 @@ using MemcpyAsync = Status(void* to, const void* from, size_t size, int kind, St
 
 using RuntimeGetVersion = Status(int* version);
 using DeviceGetPCIBusId = Status(char* bus, int length, int device);
-// Of the driver, libcuda.
-
 using GetDeviceProperties = Status(void* properties, int device);
 
 }  // namespace fxload::cuda::abi

@@ -136,6 +136,13 @@ def a_fork_after_use(runtime: Controls, path: str, device: str, *, raw: bool) ->
     check_whole(path, device, raw=raw)
     expected = reference_bytes(Path(path).glob("*.safetensors"))
     with open_on(path, device, raw=raw, ring_bytes=SMALL_RING) as opened:
+        # While its threads are busiest: one of them may hold any mutex of the load.
+        for _ in range(30):
+            child = os.fork()
+            if child == 0:
+                opened.close()
+                os._exit(7)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         tensors: Any = iter(opened)
         first = next(tensors)
         child = os.fork()

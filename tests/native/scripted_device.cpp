@@ -16,6 +16,12 @@ void ScriptedDevice::hold(bool held) {
   held_ = held;
 }
 
+void ScriptedDevice::block_waits(bool blocked) {
+  const std::lock_guard lock(mutex_);
+  waits_blocked_ = blocked;
+  unblocked_.notify_all();
+}
+
 size_t ScriptedDevice::bytes_run() const {
   const std::lock_guard lock(mutex_);
   return bytes_run_;
@@ -131,7 +137,8 @@ Status ScriptedDevice::copy_batch(std::span<const CopyPiece> pieces, CopyKind ki
 }
 
 Status ScriptedDevice::stream_wait(StreamHandle handle, EventHandle awaited) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  unblocked_.wait(lock, [this] { return !waits_blocked_; });
   const auto& event = *static_cast<Event*>(awaited);
   auto& stream = *static_cast<Stream*>(handle);
   stream.queued.push_back({{}, event.stream, event.behind});

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <condition_variable>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -25,6 +26,8 @@ class ScriptedDevice : public Device {
   explicit ScriptedDevice(Script script) : script_(std::move(script)) {}
   ~ScriptedDevice() override;
 
+  // Calls of stream_wait block, as in a runtime that hangs, until it is over.
+  void block_waits(bool blocked);
   // No copy runs while it holds.
   void hold(bool held);
   size_t bytes_run() const;
@@ -78,6 +81,8 @@ class ScriptedDevice : public Device {
   const DeviceInfo info_;
   mutable std::mutex mutex_;
   bool held_ = false;
+  bool waits_blocked_ = false;
+  std::condition_variable unblocked_;
   size_t bytes_run_ = 0;
   std::map<std::string, int> calls_;
   std::set<std::byte*> allocations_;

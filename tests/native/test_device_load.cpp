@@ -1,10 +1,14 @@
 #include <doctest/doctest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <random>
 
 #include "base/align.h"
+#include "pipeline/batches.h"
 #include "pipeline/copy_rate.h"
 #include "pipeline/device_load.h"
 #include "pipeline/digest.h"
@@ -138,6 +142,15 @@ void wait_all(DeviceLoad& load, uint64_t end) {
   REQUIRE(wait.done);
 }
 
+// Waits in slices, as callers do: that nothing has moved is noticed between them.
+Status failure_of(DeviceLoad& load, uint64_t end) {
+  Load::Wait wait;
+  for (int i = 0; i < 1200 && wait.status.ok() && !wait.done; ++i) {
+    wait = load.wait_past(end, after_seconds(0.05));
+  }
+  return wait.status;
+}
+
 std::shared_ptr<Device> host_device() {
   auto platform = find_platform("host", {});
   REQUIRE(platform.ok());
@@ -225,6 +238,15 @@ TEST_CASE("the digest is that of the content") {
     }
     CHECK((*Result(digests))[i] == digest.hex());
   }
+}
+
+TEST_CASE("a digest wants slots that take a leaf") {
+  Setup setup({4UL << 20}, host_device(), 2);
+  setup.plan_whole();
+  const auto load = DeviceLoad::start(setup.files, setup.extents, setup.space, setup.ring,
+                                      setup.quarantine, {kBlock, "auto", 0, true});
+  REQUIRE_FALSE(load.ok());
+  CHECK(load.status().detail().code == Code::kUsage);
 }
 
 TEST_CASE("reads run ahead of the windows, and a window waits for nobody else's") {
@@ -335,14 +357,10 @@ TEST_CASE("a copy that outlives its deadline keeps ring and window until it has 
     window = windows[0].memory;
     REQUIRE(place(*load, windows, 0).ok());
   }
-  // In slices, as callers do: that nothing has moved is noticed between them.
-  Load::Wait wait;
-  for (int i = 0; i < 1200 && wait.status.ok(); ++i) {
-    wait = load->wait_past(setup.space, after_seconds(0.05));
-  }
-  REQUIRE_FALSE(wait.status.ok());
-  CHECK(wait.status.detail().code == Code::kDeadline);
-  CHECK(wait.status.detail().reason == "scripted device 3 has not finished a copy for 0.2 s");
+  const Status failure = failure_of(*load, setup.space);
+  REQUIRE_FALSE(failure.ok());
+  CHECK(failure.detail().code == Code::kDeadline);
+  CHECK(failure.detail().reason == "scripted device 3 has not finished a copy for 0.2 s");
   CHECK(load->close(after_seconds(0.05)) == setup.ring->open_bytes());
   load.reset();
   setup.ring.reset();
@@ -357,6 +375,54 @@ TEST_CASE("a copy that outlives its deadline keeps ring and window until it has 
   CHECK(device->bytes_run() > before);
   CHECK(window.expired());
   CHECK(ring.expired());
+}
+
+TEST_CASE("a device that hangs outside of a copy is given up, too") {
+  auto device = std::make_shared<ScriptedDevice>(Script{});
+  Setup setup({4UL << 20}, device, 2);
+  setup.plan_whole();
+  auto user = device->create_stream();
+  REQUIRE(user.ok());
+  device->block_waits(true);
+  DeviceLoadOptions options;
+  options.stall_timeout_s = 0.2;
+  const auto load = setup.start(options);
+  const auto memory = std::make_shared<DeviceMemory>(setup.space);
+  REQUIRE(load->place({0, setup.space, memory->aligned(), memory, *user}, UINT64_MAX).ok());
+  const Status failure = failure_of(*load, setup.space);
+  REQUIRE_FALSE(failure.ok());
+  CHECK(failure.detail().code == Code::kDeadline);
+  CHECK(failure.detail().reason == "scripted device 3 has not answered for 0.2 s");
+  CHECK(load->close(after_seconds(0.05)) > 0);
+  device->block_waits(false);
+  const TimePoint deadline = after_seconds(60);
+  while (setup.quarantine->reap() > 0 && Clock::now() < deadline) std::this_thread::yield();
+  CHECK(setup.quarantine->reap() == 0);
+  REQUIRE(device->destroy_stream(*user).ok());
+}
+
+TEST_CASE("a forked child has nothing of a ring") {
+  auto ring = PinnedRing::create(std::make_shared<ScriptedDevice>(Script{}), kSlot, kSlot, "");
+  REQUIRE(ring.ok());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    unsigned char resident = 0;
+    ::_exit(::mincore((*ring)->slot(0), 1, &resident) == 0 ? 1 : 7);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WEXITSTATUS(status) == 7);
+}
+
+TEST_CASE("a direct read that is rounded up stays in its slot") {
+  // The last chunk ends with its file: 64 KiB are asked for where it has 100 bytes.
+  constexpr uint64_t kUnit = 65536;
+  const std::vector<Chunk> chunks{{0, Route::kDirect, 0, kSlot - 8192, 0},
+                                  {0, Route::kDirect, kSlot - 8192, 100, kSlot - 8192}};
+  const std::vector<uint64_t> units{kUnit};
+  auto batches = cut_batches(chunks, units, kBlock, 4096, kSlot);
+  REQUIRE(batches.ok());
+  CHECK(batches->size() == 2);
 }
 
 TEST_CASE("a file that ends early is an error with its place, and everything comes back") {

@@ -52,6 +52,7 @@ current.wait_stream(own)
 other = torch.zeros(SIZE, dtype=torch.uint8).pin_memory()
 device.copy_(other, non_blocking=True)
 runtime.wait("queued", 2)
+runtime.wait("hanging", 1)
 assert runtime.get("hanging") == 1
 runtime.set(hang_after=-1)
 torch.npu.synchronize()

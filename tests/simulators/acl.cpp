@@ -13,6 +13,7 @@ const Traits kTraits = {
     .selecting_opens = true,
     .secret_host_memory = true,
     .registers_whole_pages = true,
+    .goes_on_after_failure = true,
     .copy_align = 64,
     .codes = {.invalid_value = 107000,
               .out_of_memory = 207001,
@@ -208,6 +209,11 @@ FXSIM_EXPORT int aclrtCreateStreamWithConfig(void** stream, uint32_t priority, u
   static_cast<void>(priority);
   static_cast<void>(flags);
   return noted(engine().create_stream(stream));
+}
+
+FXSIM_EXPORT int aclrtSetStreamFailureMode(void* stream, uint64_t mode) {
+  FXSIM_ENTER();
+  return noted(engine().stop_on_failure(function, stream, mode == 1));
 }
 
 FXSIM_EXPORT int aclrtDestroyStream(void* stream) {

@@ -45,6 +45,7 @@ class Engine {
   int owner_of(const void* address);
 
   int create_stream(void** stream);
+  int stop_on_failure(const char* function, void* stream, bool stops);
   // `drain`: waits for what the stream still holds; else that runs all the same.
   int destroy_stream(const char* function, void* stream, bool drain);
   int stream_status(const char* function, void* stream);

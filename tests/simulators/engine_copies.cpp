@@ -236,8 +236,10 @@ void Engine::run_copy(Lock& lock, Stream& stream, const Copy& copy, Clock::time_
   while (Clock::now() < through) changed_.wait_until(lock, through);
   hang_if_asked(lock, stream);
   if (stream.error != 0) return;
-  stream.error = controls_.failure_of("copy");
-  if (stream.error != 0) return;
+  if (const int failure = controls_.failure_of("copy")) {
+    if (stream.stops) stream.error = failure;
+    return;
+  }
   const char* function = copy.function.c_str();
   if (const std::string why = stale(copy); !why.empty()) {
     stream.error = violate(function, why, kTraits.codes.invalid_value);

@@ -33,6 +33,7 @@ int Engine::find_stream(const char* function, void* handle, int device, Stream**
     if (own == nullptr) {
       own = new Stream;
       own->device = device;
+      own->stops = !kTraits.goes_on_after_failure;
     }
     *stream = own;
     return 0;
@@ -71,9 +72,20 @@ int Engine::create_stream(void** stream) {
   if (const int status = use_device(&device)) return status;
   auto* made = new Stream;
   made->device = device;
+  made->stops = !kTraits.goes_on_after_failure;
   streams_.insert(made);
   ledger_.streams.add(1);
   *stream = made;
+  return 0;
+}
+
+int Engine::stop_on_failure(const char* function, void* handle, bool stops) {
+  const Lock lock(mutex_);
+  int device = 0;
+  Stream* stream = nullptr;
+  if (const int status = use_device(&device)) return status;
+  if (const int status = find_stream(function, handle, device, &stream)) return status;
+  stream->stops = stops;
   return 0;
 }
 

@@ -10,6 +10,7 @@ const Traits kTraits = {
     .selecting_opens = false,
     .secret_host_memory = false,
     .registers_whole_pages = false,
+    .goes_on_after_failure = false,
     .copy_align = 1,
     .codes = {.invalid_value = 1,
               .out_of_memory = 2,

@@ -63,7 +63,8 @@ struct Stream {
   bool served = false;  // has its thread
   bool destroyed = false;
   bool running = false;  // the first operation is a copy that moves bytes now
-  int error = 0;         // of a copy that failed; nothing runs after it
+  bool stops = false;    // for good, at a copy that fails; otherwise it is as if that had run
+  int error = 0;         // of the copy at which it stopped
   uint64_t submitted = 0;
   uint64_t finished = 0;
   Clock::time_point free_at;  // when the link was through with the last operation

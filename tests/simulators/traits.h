@@ -28,6 +28,8 @@ struct Traits {
   bool selecting_opens;        // selecting a device opens a context on it at once
   bool secret_host_memory;     // host memory of its own allocator refuses direct reads
   bool registers_whole_pages;  // registered memory has to start on a page
+  bool goes_on_after_failure;  // a stream runs what lies behind a copy that failed, unless told not
+                               // to
   int64_t copy_align;          // bytes; where both ends of a copy across the link have to start
   Codes codes;
 };

@@ -33,6 +33,7 @@ SAME_FUNCTION(abi::HostRegisterV2, aclrtHostRegisterV2);
 SAME_FUNCTION(abi::HostRegister, aclrtHostRegister);
 SAME_FUNCTION(abi::MemcpyBatchAsync, aclrtMemcpyBatchAsync);
 SAME_FUNCTION(abi::GetVersion, aclrtGetVersion);
+SAME_FUNCTION(abi::SetStreamFailureMode, aclrtSetStreamFailureMode);
 SAME_FUNCTION(abi::GetSocName, aclrtGetSocName);
 SAME_FUNCTION(abi::GetPhyDevIdByLogicDevId, aclrtGetPhyDevIdByLogicDevId);
 
@@ -72,3 +73,4 @@ SAME_VALUE(static_cast<int>(CopyKind::kHostToHost), ACL_MEMCPY_HOST_TO_HOST);
 SAME_VALUE(static_cast<int>(CopyKind::kHostToDevice), ACL_MEMCPY_HOST_TO_DEVICE);
 SAME_VALUE(static_cast<int>(CopyKind::kDeviceToHost), ACL_MEMCPY_DEVICE_TO_HOST);
 SAME_VALUE(static_cast<int>(CopyKind::kDeviceToDevice), ACL_MEMCPY_DEVICE_TO_DEVICE);
+SAME_VALUE(abi::kStopOnFailure, ACL_STOP_ON_FAILURE);
