@@ -109,6 +109,12 @@ class RawRuntime:
         assert status == 0
         return made.value or 0
 
+    def stop_on_failure(self, stream: int) -> int:
+        """What streams of HIP and CUDA do anyway."""
+        if self._kind != "acl":
+            return 0
+        return self._call("SetStreamFailureMode", ctypes.c_void_p(stream), ctypes.c_uint64(1))
+
     def destroy_stream(self, stream: int) -> int:
         name = "DestroyStream" if self._kind == "acl" else "StreamDestroy"
         return self._call(name, ctypes.c_void_p(stream))

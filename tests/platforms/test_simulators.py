@@ -200,6 +200,7 @@ def test_copy_fails_when_it_runs(standin: Simulator) -> None:
     run_raw(
         standin,
         """
+assert raw.stop_on_failure(stream) == 0
 assert raw.copy(device, source, 64, H2D, stream) == 0
 assert raw.copy(device + 64, source, 64, H2D, stream) == 0
 assert raw.record(event, stream) == 0
@@ -210,6 +211,20 @@ assert raw.copy(device, source, 64, H2D, stream) == 77
 assert raw.copy(device, source, 64, H2D, other) == 0 and raw.synchronize(other) == 0
 """,
         fail="copy:2:77",
+    )
+
+
+def test_a_stream_of_ascend_goes_on_behind_a_failure(acl: Simulator) -> None:
+    """Unless it is told to stop: the event says nothing of the copy that was lost."""
+    run_raw(
+        acl,
+        """
+assert raw.copy(device, source, 64, H2D, stream) == 0
+assert raw.record(event, stream) == 0
+assert raw.synchronize(stream) == 0 and raw.done(event)
+assert on_device(64) == bytes(64)
+""",
+        fail="copy:1:77",
     )
 
 
