@@ -56,7 +56,7 @@ FanOut::FanOut(std::shared_ptr<State> state, std::shared_ptr<Quarantine> quarant
 
 FanOut::~FanOut() {
   if (::getpid() != owner_pid_) {
-    for (Worker& worker : workers_) Worker::forget(std::move(worker));
+    Worker::forget(workers_);
     return;
   }
   state_->stopping = true;
@@ -64,13 +64,7 @@ FanOut::~FanOut() {
     const std::lock_guard lock(state_->wakeup.mutex);
     return state_->ended == state_->outcomes.size();
   }();
-  for (Worker& worker : workers_) {
-    if (all_ended) {
-      worker.join();
-    } else {
-      quarantine_->adopt(std::move(worker));
-    }
-  }
+  quarantine_->settle(workers_, all_ended);
   quarantine_->reap();
 }
 

@@ -25,6 +25,17 @@ void Quarantine::adopt(Worker worker) {
   workers_.push_back(std::move(worker));
 }
 
+void Quarantine::settle(std::vector<Worker>& workers, bool through) {
+  for (Worker& worker : workers) {
+    if (through) {
+      worker.join();
+    } else {
+      adopt(std::move(worker));
+    }
+  }
+  workers.clear();
+}
+
 size_t Quarantine::reap() {
   const std::lock_guard lock(mutex_);
   for (auto it = workers_.begin(); it != workers_.end();) {

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace fxload {
 
@@ -28,6 +30,9 @@ class Worker {
   // and even to detach them would touch memory that the C library has already reused. Leaks the
   // handle.
   static void forget(Worker worker) { new Worker(std::move(worker)); }
+  static void forget(std::vector<Worker>& workers) {
+    new std::vector<Worker>(std::exchange(workers, {}));
+  }
 
  private:
   std::shared_ptr<std::atomic<bool>> finished_;
@@ -45,6 +50,8 @@ class Quarantine {
   ~Quarantine();
 
   void adopt(Worker worker);
+  // Joins threads that are through, or keeps them all where their owner could not see them through.
+  void settle(std::vector<Worker>& workers, bool through);
   // Joins what has finished since; returns how many threads remain.
   size_t reap();
 

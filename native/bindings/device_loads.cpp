@@ -8,6 +8,7 @@
 #include "bindings/buffers.h"
 #include "bindings/devices.h"
 #include "bindings/files.h"
+#include "bindings/read_stats.h"
 #include "pipeline/copy_rate.h"
 #include "pipeline/device_load.h"
 
@@ -121,19 +122,8 @@ std::vector<std::string> digests(const DeviceLoadHolder& load) {
   return value_of(std::move(*digests));
 }
 
-nb::dict to_dict(const DeviceLoadStats& stats, const PinnedRing& ring) {
-  nb::dict result;
-  result["engine"] = stats.engine;
-  result["engine_reason"] = stats.engine_reason;
-  result["tuning_reason"] = stats.tuning_reason;
-  result["request_bytes"] = stats.request_bytes;
-  result["depth"] = stats.depth;
-  result["planned_bytes"] = stats.planned_bytes;
-  result["landed_bytes"] = stats.landed_bytes;
-  result["direct_bytes"] = stats.direct_bytes;
-  result["cached_bytes"] = stats.cached_bytes;
-  result["buffered_bytes"] = stats.buffered_bytes;
-  result["requests"] = stats.requests;
+nb::dict load_stats(const DeviceLoadStats& stats, const PinnedRing& ring) {
+  nb::dict result = to_dict(stats);
   result["copied_bytes"] = stats.copied_bytes;
   result["copies"] = stats.copies;
   result["moved_bytes"] = stats.moved_bytes;
@@ -143,9 +133,6 @@ nb::dict to_dict(const DeviceLoadStats& stats, const PinnedRing& ring) {
   result["overlap_s"] = stats.overlap_s;
   result["waits_for_window_s"] = stats.waits_for_window_s;
   result["waits_for_slot_s"] = stats.waits_for_slot_s;
-  result["first_byte_s"] = stats.first_byte_s;
-  result["elapsed_s"] = stats.elapsed_s;
-  result["quarantined_bytes"] = stats.quarantined_bytes;
   result["ring_bytes"] = ring.size();
   result["ring_open_bytes"] = ring.open_bytes();
   result["pinned"] = ring.pinned();
@@ -267,7 +254,8 @@ void bind_device_loads(nb::module_& module, const std::shared_ptr<Quarantine>& q
           },
           nb::arg("ticket"), nb::arg("timeout_s"))
       .def("digests", [](const RunningLoad& self) { return digests(self.load); })
-      .def("stats", [](const RunningLoad& self) { return to_dict(self.load->stats(), *self.ring); })
+      .def("stats",
+           [](const RunningLoad& self) { return load_stats(self.load->stats(), *self.ring); })
       .def(
           "close",
           [](const RunningLoad& self, double timeout_s) {

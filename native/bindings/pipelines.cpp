@@ -9,6 +9,7 @@
 #include "bindings/buffers.h"
 #include "bindings/errors.h"
 #include "bindings/files.h"
+#include "bindings/read_stats.h"
 #include "memory/memory_pool.h"
 #include "pipeline/load.h"
 #include "pipeline/transfer.h"
@@ -72,43 +73,19 @@ std::vector<std::string> load_digests(const Load& load) {
   return value_of(std::move(*digests));
 }
 
-nb::dict to_dict(const LoadStats& stats) {
-  nb::dict result;
-  result["engine"] = stats.engine;
-  result["engine_reason"] = stats.engine_reason;
-  result["tuning_reason"] = stats.tuning_reason;
-  result["request_bytes"] = stats.request_bytes;
-  result["depth"] = stats.depth;
-  result["planned_bytes"] = stats.planned_bytes;
-  result["landed_bytes"] = stats.landed_bytes;
-  result["direct_bytes"] = stats.direct_bytes;
-  result["cached_bytes"] = stats.cached_bytes;
-  result["buffered_bytes"] = stats.buffered_bytes;
-  result["requests"] = stats.requests;
+nb::dict load_stats(const LoadStats& stats) {
+  nb::dict result = to_dict(stats);
   result["over_budget_bytes"] = stats.over_budget_bytes;
   result["peak_bytes"] = stats.peak_bytes;
   result["small_pages"] = stats.small_pages;
-  result["first_byte_s"] = stats.first_byte_s;
-  result["elapsed_s"] = stats.elapsed_s;
-  result["quarantined_bytes"] = stats.quarantined_bytes;
   return result;
 }
 
-nb::dict to_dict(const TransferStats& stats) {
-  nb::dict result;
-  result["engine"] = stats.engine;
-  result["engine_reason"] = stats.engine_reason;
-  result["request_bytes"] = stats.request_bytes;
-  result["depth"] = stats.depth;
+nb::dict transfer_stats(const TransferStats& stats) {
+  nb::dict result = to_dict(stats);
   result["ring_bytes"] = stats.ring_bytes;
-  result["total_bytes"] = stats.total_bytes;
+  result["total_bytes"] = stats.planned_bytes;
   result["done_bytes"] = stats.done_bytes;
-  result["requests"] = stats.requests;
-  result["direct_bytes"] = stats.direct_bytes;
-  result["cached_bytes"] = stats.cached_bytes;
-  result["buffered_bytes"] = stats.buffered_bytes;
-  result["elapsed_s"] = stats.elapsed_s;
-  result["quarantined_bytes"] = stats.quarantined_bytes;
   return result;
 }
 
@@ -173,7 +150,7 @@ void bind_pipelines(nb::module_& module) {
           },
           nb::arg("offset"), nb::arg("length"))
       .def("digests", &load_digests)
-      .def("stats", [](const Load& load) { return to_dict(load.stats()); })
+      .def("stats", [](const Load& load) { return load_stats(load.stats()); })
       .def("close", &close_within<Load>, nb::arg("timeout_s") = 5.0);
 
   nb::class_<Transfer>(module, "Transfer")
@@ -215,7 +192,7 @@ void bind_pipelines(nb::module_& module) {
           },
           nb::arg("timeout_s"))
       .def("digests", [](const Transfer& transfer) { return value_of(transfer.digests()); })
-      .def("stats", [](const Transfer& transfer) { return to_dict(transfer.stats()); })
+      .def("stats", [](const Transfer& transfer) { return transfer_stats(transfer.stats()); })
       .def("close", &close_within<Transfer>, nb::arg("timeout_s") = 5.0)
       .def("__enter__", [](nb::object self) { return self; })
       .def(

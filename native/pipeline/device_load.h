@@ -25,18 +25,7 @@ struct DeviceLoadOptions {
   double stall_timeout_s = 120;
 };
 
-struct DeviceLoadStats {
-  std::string engine;
-  std::string engine_reason;
-  std::string tuning_reason;
-  size_t request_bytes = 0;
-  size_t depth = 0;
-  uint64_t planned_bytes = 0;
-  uint64_t landed_bytes = 0;  // read into the ring
-  uint64_t direct_bytes = 0;
-  uint64_t cached_bytes = 0;
-  uint64_t buffered_bytes = 0;
-  uint64_t requests = 0;
+struct DeviceLoadStats : ReadStats {
   uint64_t copied_bytes = 0;
   uint64_t copies = 0;
   uint64_t moved_bytes = 0;
@@ -46,9 +35,6 @@ struct DeviceLoadStats {
   double overlap_s = 0;           // with both
   double waits_for_window_s = 0;  // what has arrived has nowhere to go, and nothing is copied
   double waits_for_slot_s = 0;    // every slot is taken, and nothing is read
-  double first_byte_s = 0;
-  double elapsed_s = 0;  // to the last byte on the device so far
-  uint64_t quarantined_bytes = 0;
 };
 
 // Reads extents of files into a ring of pinned slots, out of order, and copies them to windows of
@@ -113,6 +99,8 @@ class DeviceLoad {
  private:
   struct State;
   DeviceLoad(std::shared_ptr<State> state, std::shared_ptr<Quarantine> quarantine);
+  // Throws std::system_error where the host refuses a thread.
+  void start_device_thread(const char* name, void (State::*body)());
 
   std::shared_ptr<State> state_;
   std::shared_ptr<Quarantine> quarantine_;

@@ -10,18 +10,10 @@
 #include "io/reader.h"
 #include "pipeline/chunks.h"
 #include "pipeline/lane.h"
+#include "pipeline/read_stats.h"
 #include "pipeline/tuning.h"
 
 namespace fxload {
-
-// How the reads of a pipeline are done, and why so.
-struct ReadPath {
-  std::string engine;
-  std::string engine_reason;
-  std::string tuning_reason;
-  size_t request_bytes = 0;
-  size_t depth = 0;
-};
 
 // The reading side of a pipeline: one lane for direct reads, one for reads through the page cache,
 // made as far as the chunks need them. Thread-safe once started.

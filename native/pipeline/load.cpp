@@ -216,12 +216,7 @@ void Load::State::complete(size_t index, Status status) {
     last_progress = now;
     if (status.ok()) {
       landed[index] = true;
-      stats.landed_bytes += chunk.length;
-      ++stats.requests;
-      (chunk.route == Route::kDirect   ? stats.direct_bytes
-       : chunk.route == Route::kCached ? stats.cached_bytes
-                                       : stats.buffered_bytes) += chunk.length;
-      if (stats.first_byte_s == 0) stats.first_byte_s = seconds_between(started, now);
+      stats.count(chunk, started, now);
       stats.elapsed_s = seconds_between(started, now);
       while (front < chunks.size() && landed[front]) ++front;
       if (options.digest && !stopping) {
@@ -295,12 +290,7 @@ Result<std::unique_ptr<Load>> Load::start(std::vector<std::shared_ptr<File>> fil
       Lanes::create(state->files, state->chunks, options.engine, storage, memory, FixedMemory{});
   if (!lanes.ok()) return lanes.status();
   state->lanes = std::move(*lanes);
-  const ReadPath& path = state->lanes->path();
-  state->stats.engine = path.engine;
-  state->stats.engine_reason = path.engine_reason;
-  state->stats.tuning_reason = path.tuning_reason;
-  state->stats.request_bytes = path.request_bytes;
-  state->stats.depth = path.depth;
+  static_cast<ReadPath&>(state->stats) = state->lanes->path();
   state->ahead_limit_bytes = storage.depth * storage.request_bytes + kTouchAheadBytes;
   state->landed.resize(state->chunks.size());
   state->in_flight.resize(state->chunks.size());
@@ -410,10 +400,8 @@ uint64_t Load::close(TimePoint deadline) {
   State& state = *state_;
   if (::getpid() != owner_pid_) {
     // A forked child: the threads exist in the parent alone, and so does what they hold.
-    for (Worker& worker : workers_) Worker::forget(std::move(worker));
-    for (Worker& lane : lanes_) Worker::forget(std::move(lane));
-    workers_.clear();
-    lanes_.clear();
+    Worker::forget(workers_);
+    Worker::forget(lanes_);
     return 0;
   }
   {
@@ -422,8 +410,7 @@ uint64_t Load::close(TimePoint deadline) {
   }
   state.wakeup->changed.notify_all();
   // They only touch memory and hash: done in a moment. After them nobody pushes to a lane.
-  for (Worker& worker : workers_) worker.join();
-  workers_.clear();
+  quarantine_->settle(workers_, true);
   state.lanes->stop();
   std::vector<size_t> windows;
   std::vector<size_t> unhashed;
@@ -441,14 +428,7 @@ uint64_t Load::close(TimePoint deadline) {
   }
   for (const size_t window : windows) state.region->drop(window, window);
   for (const size_t index : unhashed) state.drop_chunk_windows(state.chunks[index]);
-  for (Worker& lane : lanes_) {
-    if (quarantined == 0) {
-      lane.join();
-    } else {
-      quarantine_->adopt(std::move(lane));
-    }
-  }
-  lanes_.clear();
+  quarantine_->settle(lanes_, quarantined == 0);
   if (quarantined == 0) {
     // The counters outlive the load; its threads, rings and open files do not.
     state.lanes.reset();

@@ -13,6 +13,7 @@
 #include "io/file.h"
 #include "memory/memory_pool.h"
 #include "memory/region.h"
+#include "pipeline/read_stats.h"
 
 namespace fxload {
 
@@ -34,24 +35,10 @@ struct LoadOptions {
   double stall_timeout_s = 120;
 };
 
-struct LoadStats {
-  std::string engine;
-  std::string engine_reason;
-  std::string tuning_reason;
-  size_t request_bytes = 0;
-  size_t depth = 0;
-  uint64_t planned_bytes = 0;
-  uint64_t landed_bytes = 0;
-  uint64_t direct_bytes = 0;    // read with O_DIRECT
-  uint64_t cached_bytes = 0;    // were in the page cache, or on tmpfs
-  uint64_t buffered_bytes = 0;  // read from storage through the page cache
-  uint64_t requests = 0;
+struct LoadStats : ReadStats {
   uint64_t over_budget_bytes = 0;
   uint64_t peak_bytes = 0;   // destination memory alive at once
   bool small_pages = false;  // huge pages cost too much here
-  double first_byte_s = 0;
-  double elapsed_s = 0;  // to the last byte so far
-  uint64_t quarantined_bytes = 0;
 };
 
 // Reads extents of files into a Region, in order of destination, keeping a deep queue in flight.

@@ -108,10 +108,7 @@ void Transfer::State::complete(size_t index, Status status) {
     wakeup.changed.notify_all();
     return;
   }
-  ++stats.requests;
-  (chunk.route == Route::kDirect   ? stats.direct_bytes
-   : chunk.route == Route::kCached ? stats.cached_bytes
-                                   : stats.buffered_bytes) += chunk.length;
+  stats.count(chunk, started, now);
   if (has_work_after_reading()) {
     arrived.push_back(index);
     wakeup.changed.notify_all();
@@ -232,7 +229,7 @@ Result<std::unique_ptr<Transfer>> Transfer::start(std::vector<std::shared_ptr<Fi
   state->chunks_to_write.resize(state->files.size());
   for (const Chunk& chunk : state->chunks) {
     ++state->chunks_to_write[chunk.file];
-    state->stats.total_bytes += chunk.length;
+    state->stats.planned_bytes += chunk.length;
   }
   for (size_t i = 0; i < options.sinks.size(); ++i) {
     state->sinks.emplace_back(options.sinks[i], state->files[i]->size());
@@ -257,16 +254,15 @@ Result<std::unique_ptr<Transfer>> Transfer::start(std::vector<std::shared_ptr<Fi
   state->ring = std::move(*ring);
   for (size_t i = slots; i > 0; --i) state->free_slots.push_back(i - 1);
 
-  state->stats.request_bytes = state->slot_bytes;
-  state->stats.depth = depth;
   state->stats.ring_bytes = slots * state->slot_bytes;
   const Tuning shape{state->slot_bytes, depth, tuning.reason};
   Result<std::unique_ptr<Lanes>> lanes =
       Lanes::create(state->files, state->chunks, options.engine, shape, shape, state->ring.bytes());
   if (!lanes.ok()) return lanes.status();
   state->lanes = std::move(*lanes);
-  state->stats.engine = state->lanes->path().engine;
-  state->stats.engine_reason = state->lanes->path().engine_reason;
+  static_cast<ReadPath&>(state->stats) = state->lanes->path();
+  state->stats.request_bytes = state->slot_bytes;
+  state->stats.depth = depth;
 
   auto transfer = std::unique_ptr<Transfer>(new Transfer(state, std::move(quarantine)));
   state->started = state->last_progress = Clock::now();
@@ -336,10 +332,8 @@ TransferStats Transfer::stats() const {
 uint64_t Transfer::close(TimePoint deadline) {
   State& state = *state_;
   if (::getpid() != owner_pid_) {
-    for (Worker& worker : workers_) Worker::forget(std::move(worker));
-    for (Worker& lane : lanes_) Worker::forget(std::move(lane));
-    workers_.clear();
-    lanes_.clear();
+    Worker::forget(workers_);
+    Worker::forget(lanes_);
     return 0;
   }
   bool drained;
@@ -360,18 +354,8 @@ uint64_t Transfer::close(TimePoint deadline) {
     quarantined = drained && lanes_drained ? 0 : state.stats.ring_bytes;
     state.stats.quarantined_bytes = quarantined;
   }
-  const auto settle = [&](std::vector<Worker>& threads) {
-    for (Worker& thread : threads) {
-      if (quarantined == 0) {
-        thread.join();
-      } else {
-        quarantine_->adopt(std::move(thread));
-      }
-    }
-    threads.clear();
-  };
-  settle(workers_);
-  settle(lanes_);
+  quarantine_->settle(workers_, quarantined == 0);
+  quarantine_->settle(lanes_, quarantined == 0);
   if (quarantined == 0) {
     state.lanes.reset();
     state.files.clear();

@@ -9,6 +9,7 @@
 #include "base/quarantine.h"
 #include "base/status.h"
 #include "io/file.h"
+#include "pipeline/read_stats.h"
 
 namespace fxload {
 
@@ -24,20 +25,9 @@ struct TransferOptions {
   double stall_timeout_s = 120;
 };
 
-struct TransferStats {
-  std::string engine;
-  std::string engine_reason;
-  size_t request_bytes = 0;
-  size_t depth = 0;
+struct TransferStats : ReadStats {
   size_t ring_bytes = 0;
-  uint64_t total_bytes = 0;
-  uint64_t done_bytes = 0;
-  uint64_t requests = 0;
-  uint64_t direct_bytes = 0;
-  uint64_t cached_bytes = 0;
-  uint64_t buffered_bytes = 0;
-  double elapsed_s = 0;
-  uint64_t quarantined_bytes = 0;
+  uint64_t done_bytes = 0;  // read, and digested and written as far as that was asked for
 };
 
 // Streams every byte of some files through a ring of slots: read, then digested and written to the

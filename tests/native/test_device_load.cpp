@@ -1,15 +1,10 @@
 #include <doctest/doctest.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <random>
 
 #include "base/align.h"
-#include "pipeline/batches.h"
-#include "pipeline/copy_rate.h"
 #include "pipeline/device_load.h"
 #include "pipeline/digest.h"
 #include "platforms/platforms.h"
@@ -401,30 +396,6 @@ TEST_CASE("a device that hangs outside of a copy is given up, too") {
   REQUIRE(device->destroy_stream(*user).ok());
 }
 
-TEST_CASE("a forked child has nothing of a ring") {
-  auto ring = PinnedRing::create(std::make_shared<ScriptedDevice>(Script{}), kSlot, kSlot, "");
-  REQUIRE(ring.ok());
-  const pid_t child = ::fork();
-  if (child == 0) {
-    unsigned char resident = 0;
-    ::_exit(::mincore((*ring)->slot(0), 1, &resident) == 0 ? 1 : 7);
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(WEXITSTATUS(status) == 7);
-}
-
-TEST_CASE("a direct read that is rounded up stays in its slot") {
-  // The last chunk ends with its file: 64 KiB are asked for where it has 100 bytes.
-  constexpr uint64_t kUnit = 65536;
-  const std::vector<Chunk> chunks{{0, Route::kDirect, 0, kSlot - 8192, 0},
-                                  {0, Route::kDirect, kSlot - 8192, 100, kSlot - 8192}};
-  const std::vector<uint64_t> units{kUnit};
-  auto batches = cut_batches(chunks, units, kBlock, 4096, kSlot);
-  REQUIRE(batches.ok());
-  CHECK(batches->size() == 2);
-}
-
 TEST_CASE("a file that ends early is an error with its place, and everything comes back") {
   Setup setup({4UL << 20}, std::make_shared<ScriptedDevice>(Script{}), 2);
   setup.plan_whole();
@@ -491,18 +462,6 @@ TEST_CASE("copies into a window wait for the stream that may still use its memor
   CHECK(*idle);
   CHECK(setup.holds(0, setup.space, windows[0].memory->aligned()));
   REQUIRE(device->destroy_stream(*user).ok());
-}
-
-TEST_CASE("the copy rate counts what has run") {
-  auto device = std::make_shared<ScriptedDevice>(Script{});
-  auto ring = PinnedRing::create(device, 2 * kSlot, kSlot, "");
-  REQUIRE(ring.ok());
-  CHECK((*ring)->pinned());
-  CHECK((*ring)->direct() == PinnedRing::Direct::kNotProbed);
-  auto rate = measure_copy_rate(*ring, 0.01);
-  REQUIRE(rate.ok());
-  CHECK(rate->bytes == device->bytes_run());
-  CHECK(rate->bytes > 0);
 }
 
 }  // namespace
