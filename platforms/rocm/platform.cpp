@@ -87,7 +87,6 @@ Result<std::shared_ptr<Platform>> find_platform(std::span<const std::string> fol
     if (get_name == nullptr || get_name(name.data(), name.size() - 1, index) != 0) return "";
     return name.data();
   };
-  // To select a device costs it nothing before it is used: any may be gone back to.
   return gpu::make_platform(std::move(runtime));
 }
 

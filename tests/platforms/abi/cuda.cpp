@@ -1,6 +1,5 @@
 // CUDA as the toolkit's headers declare it.
 
-#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include "device/device.h"
