@@ -8,7 +8,7 @@
 #include "bindings/buffers.h"
 #include "bindings/devices.h"
 #include "bindings/files.h"
-#include "bindings/read_stats.h"
+#include "bindings/loads.h"
 #include "pipeline/copy_rate.h"
 #include "pipeline/device_load.h"
 
@@ -72,17 +72,6 @@ struct MoveRecord {
   uint64_t length = 0;
 };
 
-uint64_t wait_past(const DeviceLoadHolder& load, uint64_t end, double timeout_s) {
-  Load::Wait wait;
-  wait_interruptibly(timeout_s, [&](TimePoint slice) {
-    wait = load->wait_past(end, slice);
-    return wait.done || !wait.status.ok();
-  });
-  load->take_released();
-  check(wait.status);
-  return wait.landed;
-}
-
 std::optional<StreamHandle> stream_of(std::optional<uintptr_t> handle) {
   if (!handle) return {};
   return reinterpret_cast<StreamHandle>(*handle);
@@ -110,16 +99,6 @@ bool wait_moved(const DeviceLoadHolder& load, uint64_t ticket, double timeout_s)
   load->take_released();
   check(failure);
   return moved;
-}
-
-std::vector<std::string> digests(const DeviceLoadHolder& load) {
-  std::optional<Result<std::vector<std::string>>> digests;
-  // The bytes are there already: what is left to wait for is a few leaves' hashing.
-  {
-    const nb::gil_scoped_release unlocked;
-    digests.emplace(load->digests(after_seconds(60)));
-  }
-  return value_of(std::move(*digests));
 }
 
 nb::dict load_stats(const DeviceLoadStats& stats, const PinnedRing& ring) {
@@ -237,7 +216,10 @@ void bind_device_loads(nb::module_& module, const std::shared_ptr<Quarantine>& q
       .def(
           "wait_past",
           [](const RunningLoad& self, uint64_t end, double timeout_s) {
-            return wait_past(self.load, end, timeout_s);
+            const uint64_t landed = wait_past(*self.load, end, timeout_s);
+            // Now, and not at the next call: the caller may allocate before that.
+            self.load->take_released();
+            return landed;
           },
           nb::arg("end"), nb::arg("timeout_s"))
       .def(
@@ -253,7 +235,7 @@ void bind_device_loads(nb::module_& module, const std::shared_ptr<Quarantine>& q
             return wait_moved(self.load, ticket, timeout_s);
           },
           nb::arg("ticket"), nb::arg("timeout_s"))
-      .def("digests", [](const RunningLoad& self) { return digests(self.load); })
+      .def("digests", [](const RunningLoad& self) { return digests_of(*self.load); })
       .def("stats",
            [](const RunningLoad& self) { return load_stats(self.load->stats(), *self.ring); })
       .def(

@@ -9,7 +9,7 @@
 #include "bindings/buffers.h"
 #include "bindings/errors.h"
 #include "bindings/files.h"
-#include "bindings/read_stats.h"
+#include "bindings/loads.h"
 #include "memory/memory_pool.h"
 #include "pipeline/load.h"
 #include "pipeline/transfer.h"
@@ -51,26 +51,6 @@ std::unique_ptr<Load> start_load(const FileSet& files, const nb::object& extents
     return Load::start(opened, list, space_bytes, std::move(pool), files.quarantine(), options);
   }();
   return value_of(std::move(load));
-}
-
-uint64_t wait_past(Load& load, uint64_t end, double timeout_s) {
-  Load::Wait wait;
-  wait_interruptibly(timeout_s, [&](TimePoint slice) {
-    wait = load.wait_past(end, slice);
-    return wait.done || !wait.status.ok();
-  });
-  check(wait.status);
-  return wait.landed;
-}
-
-std::vector<std::string> load_digests(const Load& load) {
-  std::optional<Result<std::vector<std::string>>> digests;
-  // The bytes are there already: what is left to wait for is a few leaves' hashing.
-  {
-    const nb::gil_scoped_release unlocked;
-    digests.emplace(load.digests(after_seconds(60)));
-  }
-  return value_of(std::move(*digests));
 }
 
 nb::dict load_stats(const LoadStats& stats) {
@@ -133,7 +113,7 @@ void bind_pipelines(nb::module_& module) {
            nb::arg("pool"), nb::arg("budget_bytes") = 0, nb::arg("engine") = "auto",
            nb::arg("request_bytes") = 0, nb::arg("depth") = 0, nb::arg("digest") = false,
            nb::arg("use_page_cache") = true, nb::arg("stall_timeout_s") = 120.0)
-      .def("wait_past", &wait_past, nb::arg("end"), nb::arg("timeout_s"))
+      .def("wait_past", &wait_past<Load>, nb::arg("end"), nb::arg("timeout_s"))
       .def(
           "lease",
           [](const Load& load, uint64_t offset, size_t length) {
@@ -149,7 +129,7 @@ void bind_pipelines(nb::module_& module) {
             return nb::bytes(reinterpret_cast<const char*>(lease.data()), lease.size());
           },
           nb::arg("offset"), nb::arg("length"))
-      .def("digests", &load_digests)
+      .def("digests", &digests_of<Load>)
       .def("stats", [](const Load& load) { return load_stats(load.stats()); })
       .def("close", &close_within<Load>, nb::arg("timeout_s") = 5.0);
 
