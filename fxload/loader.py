@@ -258,6 +258,7 @@ def open_checkpoint(
     model: str | os.PathLike[str],
     *,
     device: str | torch.device = "cpu",
+    files: Sequence[str] | None = None,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     select: Callable[[str], bool] | None = None,
@@ -279,6 +280,8 @@ def open_checkpoint(
             (``org/name`` or ``org/name@revision``), or ``fx://MOUNT/path``.
         device: where the tensors go: ``"cpu"``, ``"cuda:0"`` (NVIDIA, and AMD with ROCm's torch),
             ``"npu:0"`` (Ascend, with torch_npu), or a ``torch.device``.
+        files: weight files to load, by their names in the model's folder, instead of those that
+            its index, or their names, choose.
         include: globs of tensor names; empty means all.
         exclude: globs of tensor names to leave out.
         select: a function of the name that says whether a tensor is wanted.
@@ -312,7 +315,7 @@ def open_checkpoint(
         progress=progress,
         stall_timeout_s=stall_timeout_s,
     )
-    return open_target(model, target, options, staged=staged, config=config)
+    return open_target(model, target, options, files=files, staged=staged, config=config)
 
 
 def open_target(
@@ -320,6 +323,7 @@ def open_target(
     target: Target | None,
     options: LoadOptions,
     *,
+    files: Sequence[str] | None = None,
     staged: bool = True,
     config: Config | None = None,
 ) -> Checkpoint:
@@ -332,12 +336,14 @@ def open_target(
         config = load_config()
     path = resolve_model(model, config)
     shards = find_shards(path)
+    chosen = shards if files is None else shards.only(files)
     hold: AbstractContextManager[object] | None = hold_path(path)  # a staged copy, named itself
     copy = None
-    if staged and hold is None:
+    # A copy holds what was chosen of itself; other files are read where they are.
+    if staged and hold is None and set(chosen.files) <= set(shards.files):
         copy, hold = _hold_copy(shards, config)
     return Checkpoint(
-        shards if copy is None else find_shards(copy.path),
+        chosen if copy is None else find_shards(copy.path).only(chosen.files),
         model=str(path),
         copy=copy,
         hold=hold,

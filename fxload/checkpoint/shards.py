@@ -49,6 +49,32 @@ class ShardList:
         """The files' paths, in load order."""
         return tuple(self.root / name for name in self.files)
 
+    def only(self, files: Sequence[str]) -> ShardList:
+        """These files of the folder instead, whether or not they were chosen.
+
+        Where an index chose all of them, it goes on to say which tensors count. Raises UsageError
+        for names that leave the folder, ModelNotFoundError for files that are not there.
+        """
+        names = sorted(set(files), key=_natural)
+        for name in names:
+            inside = name and not name.startswith("/") and ".." not in name.split("/")
+            if not inside or not name.endswith(_SUFFIX):
+                raise UsageError(
+                    f"files names {name!r}, which is no {_SUFFIX} file of the model's folder",
+                    path=str(self.root),
+                    hint="give names relative to that folder",
+                )
+        if not names:
+            raise UsageError("files names no file", path=str(self.root))
+        if set(names) == set(self.files):
+            return self
+        _require(self.root, {n for n in names if not _is_file(self.root / n)}, "asked for by name")
+        weight_map = self.weight_map
+        if weight_map is not None:
+            known = set(names) <= set(self.files)
+            weight_map = {n: f for n, f in weight_map.items() if f in names} if known else None
+        return ShardList(self.root, tuple(names), weight_map, self.index)
+
 
 def find_shards(path: str | os.PathLike[str]) -> ShardList:
     """The files of the checkpoint at ``path``: a folder, a .safetensors file, or an index.

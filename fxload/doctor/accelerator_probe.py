@@ -103,17 +103,19 @@ def _measure(
 
 def _torch() -> dict[str, object]:
     """What torch was built for and sees. Every import may fail in its own way."""
+    from fxload.devices.import_torch import first_line
+
     found: dict[str, object] = {"torch": _version("torch"), "torch_npu": _version("torch_npu")}
     try:
         import torch
     except Exception as error:  # noqa: BLE001 - a broken installation raises anything
-        return {**found, "error": _one_line(error)}
+        return {**found, "error": first_line(error)}
     found["torch"] = torch.__version__
     found |= {"hip": torch.version.hip, "cuda": torch.version.cuda}
     try:
         found["cuda_devices"] = torch.cuda.device_count() if torch.cuda.is_available() else 0
     except Exception as error:  # noqa: BLE001 - the same
-        found["cuda_error"] = _one_line(error)
+        found["cuda_error"] = first_line(error)
     if found["torch_npu"] is not None:
         try:
             import torch_npu
@@ -121,7 +123,7 @@ def _torch() -> dict[str, object]:
             npu: Any = torch_npu.npu
             found["npu_devices"] = npu.device_count() if npu.is_available() else 0
         except Exception as error:  # noqa: BLE001 - without CANN its import fails
-            found["npu_error"] = _one_line(error)
+            found["npu_error"] = first_line(error)
     return found
 
 
@@ -130,11 +132,6 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _one_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ def test_a_stand_in_is_described_and_measured(
         pytest.skip("this torch brings a runtime of its own, which is found first")
     runtime = simulator(kind)
     model = make_checkpoint(public_folder / "model", shards=1)
-    environment = as_toolkit(runtime, public_folder, devices=2, device_memory=1 << 30, populate=1)
+    environment = as_toolkit(runtime, public_folder, devices=2, device_memory=1 << 30)
     section = doctor(environment, str(model.path))
     found = platform(section, name)
     assert found["found"] is True

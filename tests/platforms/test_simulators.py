@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.platforms
 
 
+def test_a_control_that_no_stand_in_has_is_refused(standin: Simulator) -> None:
+    with pytest.raises(KeyError, match="populate"):
+        standin.environment(populate=1)
+
+
 def test_copy_runs_after_it_was_asked_for(standin: Simulator) -> None:
     run_raw(
         standin,

@@ -21,6 +21,7 @@ import tempfile
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,12 @@ _LAYERS = {"hip": ["hip"], "cuda": ["cuda"], "acl": ["acl", "acl_torch"]}
 _FLAGS = ["-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"]
 # What torch_npu links against beside libascendcl.
 _COMPANIONS = ["hccl", "ge_runner", "graph", "acl_op_compiler", "acl_tdt_channel"]
+
+
+@cache
+def _known_controls() -> frozenset[str]:
+    names = re.findall(r'\{"(\w+)", &Controls::', (SOURCES / "controls.cpp").read_text())
+    return frozenset((*names, "fail"))
 
 
 @dataclass(frozen=True)
@@ -98,7 +105,12 @@ class Simulator:
             torch_npu: whether `import torch` brings the real torch_npu, too (ACL only).
             report: where the stand-in leaves its counters when the process ends.
             controls: initial ones, and ``fail="hipMalloc:1:2,copy:3:700"``.
+
+        Raises KeyError for a control that no stand-in has: it would be left out without a word.
         """
+        for name in controls:
+            if name not in _known_controls():
+                raise KeyError(f"no stand-in has a control named {name!r}")
         environment = {
             name: value
             for name, value in os.environ.items()
